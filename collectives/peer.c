@@ -356,9 +356,13 @@ static weft_status_t prepare_peer(struct collective *c) {
     struct cuda_memory found;
     if (!weft__cuda_find(c->call.dst, &found) && !weft__cuda_find(c->call.src, &found))
         return weft__fail(WEFT_ERR_INVALID_PARAM, "a buffer is no device memory any more");
+    struct cuda_place place;
+    weft_status_t st =
+        weft__cuda_place(weft__reactor_given(c->team->reactor), found.context, &place);
+    if (st < 0) return st;
     c->peer = weft__new(c->team, struct peer);
     if (!c->peer) return WEFT_ERR_NO_MEMORY;
-    c->peer->context = found.context;
+    c->peer->context = place.context;
     c->n_parts = 1;
     c->team->n_peer++;
     weft__count(c->team->reactor)->coll_peer++;

@@ -136,14 +136,18 @@ static void move_strided(const struct coll_type *type, uint8_t *memory, uint8_t 
 }
 
 /* Elements without a layout are staged if they lie on a device. */
-static weft_status_t move_plain(uint8_t *memory, uint8_t *packed, size_t len, bool packs) {
+static weft_status_t move_plain(const struct coll_type *type, uint8_t *memory, uint8_t *packed,
+                                size_t len, bool packs) {
     struct cuda_memory found;
+    struct cuda_place place;
     if (!weft__cuda_find(memory, &found) || found.managed) {
         memcpy(packs ? packed : memory, packs ? memory : packed, len);
         return WEFT_OK;
     }
-    return packs ? weft__cuda_read(found.context, packed, memory, len)
-                 : weft__cuda_write(found.context, memory, packed, len);
+    weft_status_t st = weft__cuda_place(type->given, found.context, &place);
+    if (st < 0) return st;
+    return packs ? weft__cuda_read(place, packed, memory, len)
+                 : weft__cuda_write(place, memory, packed, len);
 }
 
 /* The same with blocks at a stride; elements that follow one another evenly in one copy. */
@@ -152,15 +156,16 @@ static weft_status_t move_blocks(const struct coll_type *type, uint8_t *memory, 
     const weft_layout_t *layout = &type->layout;
     bool even = type->extent == layout->count * layout->stride;
     size_t copies = even ? 1 : count, rows = even ? count * layout->count : layout->count;
-    weft_status_t st = WEFT_OK;
+    struct cuda_place place;
+    weft_status_t st = weft__cuda_place(type->given, found->context, &place);
     for (size_t i = 0; i < copies && st == WEFT_OK; i++) {
         struct cuda_blocks blocks = {.device = memory + i * type->extent,
                                      .host = packed + i * rows * layout->block,
                                      .width = layout->block,
                                      .pitch = layout->stride,
                                      .rows = rows};
-        st = packs ? weft__cuda_read_blocks(found->context, &blocks)
-                   : weft__cuda_write_blocks(found->context, &blocks);
+        st = packs ? weft__cuda_read_blocks(place, &blocks)
+                   : weft__cuda_write_blocks(place, &blocks);
     }
     return st;
 }
@@ -171,7 +176,7 @@ static weft_status_t move_elements(const struct coll_type *type, uint8_t *memory
     if (count == 0) return WEFT_OK;
     memory += first * type->extent;
     packed += piece.offset;
-    if (!type->has_layout) return move_plain(memory, packed, count * type->size, packs);
+    if (!type->has_layout) return move_plain(type, memory, packed, count * type->size, packs);
     if (type->layout.kind == WEFT_LAYOUT_USER) return move_user(type, memory, packed, count, packs);
     struct cuda_memory found;
     if (weft__is_device_memory(memory) && weft__cuda_find(memory, &found))
@@ -261,6 +266,7 @@ static weft_status_t stage_as(const weft_team_t *team, const struct coll_type *t
     if (!staging) return WEFT_ERR_NO_MEMORY;
     bool bcast = shape->kind == COLL_BCAST;
     staging->type = *type;
+    staging->type.given = weft__reactor_given(team->reactor);
     staging->dst = call->dst;
     staging->packed = weft__alloc(staging, packed_bytes(shape, &dst) + 1, "packed");
     uint8_t *packed =

@@ -9,6 +9,7 @@ struct coll_type {
     size_t extent;
     bool has_layout;
     weft_layout_t layout;
+    const struct given *given; /* of its staging: to the worker (transports/given.h) */
 };
 
 struct coll_reduction {

@@ -6,6 +6,7 @@
 #include <endpoints/memory/memory.h>
 #include <endpoints/worker/associate.h>
 #include <stdio.h>
+#include <transports/cuda/place.h>
 #include <transports/given.h>
 
 #include "resource.h"
@@ -81,15 +82,13 @@ static void *pointer_of(const struct association *a, const char *key) {
     return pointer ? *pointer : NULL;
 }
 
-static weft_status_t verbs_begin(struct association *a) {
+static weft_status_t add_verbs(const struct association *a, struct given *given) {
     const weft_verbs_t *verbs =
         weft__association_value(a, WEFT_RES_WORKER_VERBS, sizeof(weft_verbs_t));
     const weft_resource_value_t *qps = weft__association_array(a, WEFT_RES_WORKER_QP);
-    struct given *given = weft__new(a, struct given);
-    if (!given) return WEFT_ERR_NO_MEMORY;
-    *given = (struct given){.pd = pointer_of(a, WEFT_RES_WORKER_PD),
-                            .cq = pointer_of(a, WEFT_RES_WORKER_CQ),
-                            .srq = pointer_of(a, WEFT_RES_WORKER_SRQ)};
+    given->pd = pointer_of(a, WEFT_RES_WORKER_PD);
+    given->cq = pointer_of(a, WEFT_RES_WORKER_CQ);
+    given->srq = pointer_of(a, WEFT_RES_WORKER_SRQ);
     if (!given->pd) return weft__fail(WEFT_ERR_INVALID_PARAM, "%s is NULL", WEFT_RES_WORKER_PD);
     if (qps) {
         given->n_qp = qps->len / sizeof *given->qp;
@@ -103,7 +102,38 @@ static weft_status_t verbs_begin(struct association *a) {
         given->event = verbs->event;
         given->arg = verbs->arg;
     }
-    return own_begin(a, given);
+    return WEFT_OK;
+}
+
+/* ---- a context and a stream of CUDA: the worker copies device memory there ------------------- */
+
+static void given_end(struct association *a) {
+    if (a->cuda_stream) weft__cuda_stream_close(a->cuda_context, a->cuda_stream);
+    a->cuda_stream = NULL;
+}
+
+static weft_status_t add_cuda(struct association *a, struct given *given) {
+    void *context = pointer_of(a, WEFT_RES_WORKER_CUDA_CONTEXT),
+         *stream = pointer_of(a, WEFT_RES_WORKER_CUDA_STREAM);
+    weft_status_t st = weft__cuda_given_check(context, stream);
+    if (st == WEFT_OK && !stream) {
+        st = weft__cuda_stream_open(context, &stream);
+        if (st == WEFT_OK) a->cuda_context = context, a->cuda_stream = stream;
+    }
+    given->cuda_context = context;
+    given->cuda_stream = stream;
+    return st;
+}
+
+static weft_status_t given_begin(struct association *a) {
+    bool with_cuda = weft__association_array(a, WEFT_RES_WORKER_CUDA_CONTEXT) != NULL;
+    struct given *given = weft__new(a, struct given);
+    if (!given) return WEFT_ERR_NO_MEMORY;
+    weft_status_t st = a->resource->kind == WEFT_RESOURCE_VERBS ? add_verbs(a, given) : WEFT_OK;
+    if (st == WEFT_OK && with_cuda) st = add_cuda(a, given);
+    if (st == WEFT_OK) st = own_begin(a, given);
+    if (st < 0) given_end(a);
+    return st;
 }
 
 /* ---- another library's worker: this one works by it, within a lease -------------------------- */
@@ -451,8 +481,16 @@ const struct kind weft__resource_kinds[WEFT_N_RESOURCE_KINDS] = {
                              .objects = WORKER,
                              .ends_itself = true,
                              .mandatory = {WEFT_RES_WORKER_PD},
-                             .begin = verbs_begin,
+                             .begin = given_begin,
                              .drain = own_drain,
-                             .drained = is_closed},
-    [WEFT_RESOURCE_CUDA] = {.name = "cuda"},
+                             .drained = is_closed,
+                             .end = given_end},
+    [WEFT_RESOURCE_CUDA] = {.name = "cuda",
+                            .objects = WORKER,
+                            .ends_itself = true,
+                            .mandatory = {WEFT_RES_WORKER_CUDA_CONTEXT},
+                            .begin = given_begin,
+                            .drain = own_drain,
+                            .drained = is_closed,
+                            .end = given_end},
 };

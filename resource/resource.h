@@ -86,8 +86,9 @@ struct association {
     weft_team_t *team; /* a team's exchange */
     weft_mpi_t mpi;
     struct endpoint_set *set;
-    bool begun;  /* the kind has begun */
-    bool closed; /* what was closed has ended */
+    void *cuda_context, *cuda_stream; /* a stream of Weft's in a context that was given */
+    bool begun;                       /* the kind has begun */
+    bool closed;                      /* what was closed has ended */
 };
 
 /* What makes an object work with a resource. A function that a kind does not need is NULL. */

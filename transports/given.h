@@ -11,6 +11,8 @@ struct ibv_pd;
 struct ibv_cq;
 struct ibv_srq;
 struct ibv_qp;
+struct CUctx_st;
+struct CUstream_st;
 
 struct given {
     /* Of verbs. The others belong to the device of `pd`. */
@@ -23,6 +25,9 @@ struct given {
     void (*completion)(const void *wc, void *arg);
     void (*event)(const void *event, void *arg);
     void *arg;
+    /* Of CUDA: device memory is copied in this context only, and in the order of this stream. */
+    struct CUctx_st *cuda_context;
+    struct CUstream_st *cuda_stream;
 };
 
 #endif

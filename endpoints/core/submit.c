@@ -8,6 +8,7 @@
 
 #include <base/status.h>
 #include <stdatomic.h>
+#include <transports/cuda/place.h>
 #include <transports/cuda/stream_gate.h>
 #include <weft/layout.h>
 
@@ -255,7 +256,9 @@ static weft_status_t post_behind_stream(struct posted *p) {
     weft_completion_t *completion = p->op.completion;
     weft_request_t **named_p = p->op.request_p;
     struct reactor *r = p->worker->reactor;
-    weft_status_t st = weft__cuda_gate_new(p->op.stream, p->worker, stream_reached, p, &p->gate);
+    weft_status_t st = weft__cuda_place_admits(weft__reactor_given(r), p->op.stream);
+    if (st == WEFT_OK)
+        st = weft__cuda_gate_new(p->op.stream, p->worker, stream_reached, p, &p->gate);
     if (st == WEFT_OK) st = limit_wait(p);
     if (completion) completion->count++;
     if (st < 0 && p->gate) weft__cuda_gate_free(p->gate);

@@ -201,16 +201,17 @@ static void mem_describe_new(weft_mem_t *mem, void *base, size_t len, unsigned r
     mem->region.dmabuf = -1;
 }
 
-static void find_device(weft_mem_t *mem) {
+static weft_status_t find_device(weft_mem_t *mem) {
     struct cuda_memory found;
-    if (mem->pages.map || !weft__cuda_find(mem->region.base, &found) || found.managed) return;
+    if (mem->pages.map || !weft__cuda_find(mem->region.base, &found) || found.managed)
+        return WEFT_OK;
     mem->on_device = mem->region.on_device = true;
-    mem->context = found.context;
+    return weft__cuda_place(weft__reactor_given(mem->worker->reactor), found.context, &mem->place);
 }
 
 weft_status_t weft__mem_write(const weft_mem_t *mem, uint64_t at, const void *from, size_t len) {
     void *to = (void *)(uintptr_t)at;
-    if (mem->on_device) return weft__cuda_write(mem->context, to, from, len);
+    if (mem->on_device) return weft__cuda_write(mem->place, to, from, len);
     memcpy(to, from, len);
     return WEFT_OK;
 }
@@ -223,9 +224,9 @@ static weft_status_t mem_begin(weft_mem_t *mem, struct weft_worker *worker, void
     mem->worker = worker;
     mem_describe_new(mem, base, len, params->rights, pages);
     if (params->zero_based) mem->region.origin = 0;
-    find_device(mem);
+    st = find_device(mem);
     new_token(mem);
-    st = params->expose ? expose_region(worker, mem) : WEFT_OK;
+    if (st == WEFT_OK && params->expose) st = expose_region(worker, mem);
     if (st < 0) {
         weft__idmap_remove(&worker->memory.regions, mem->region.id);
         return st;

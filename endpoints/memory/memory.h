@@ -32,7 +32,7 @@ struct weft_mem {
     uint32_t users;               /* local operations; for a cached region, its holders */
     struct pages pages;           /* allocated or imported */
     bool on_device;               /* the host cannot access it: peers reach it by messages */
-    cuda_context context;         /* of device memory */
+    struct cuda_place place;      /* of copies of device memory */
     struct cached cached;         /* base 0, end 0: not in the cache */
     struct cached exposed;        /* in memory.exposed, if it is exposed */
     struct weft_mem *of;          /* associated with another region, whose key it has */

@@ -285,7 +285,8 @@ static bool has_device(const struct pieces *p) {
 }
 
 /* Returns how many bytes of the host it is. */
-static weft_status_t copy_piece(const weft_local_t *l, char *host, bool in, size_t *len_p) {
+static weft_status_t copy_piece(const struct weft_worker *worker, const weft_local_t *l, char *host,
+                                bool in, size_t *len_p) {
     struct cuda_memory memory;
     const struct cuda_blocks all = {.device = l->base,
                                     .host = host,
@@ -294,9 +295,13 @@ static weft_status_t copy_piece(const weft_local_t *l, char *host, bool in, size
                                     .rows = blocks(l->count)};
     *len_p = l->len * blocks(l->count);
     if (*len_p == 0) return WEFT_OK;
-    if (weft__cuda_find(l->base, &memory) && !memory.managed)
-        return in ? weft__cuda_write_blocks(memory.context, &all)
-                  : weft__cuda_read_blocks(memory.context, &all);
+    if (weft__cuda_find(l->base, &memory) && !memory.managed) {
+        struct cuda_place place;
+        weft_status_t st =
+            weft__cuda_place(weft__reactor_given(worker->reactor), memory.context, &place);
+        if (st < 0) return st;
+        return in ? weft__cuda_write_blocks(place, &all) : weft__cuda_read_blocks(place, &all);
+    }
     for (size_t i = 0; i < all.rows; i++) {
         char *at = (char *)l->base + i * all.pitch;
         memcpy(in ? at : host + i * l->len, in ? host + i * l->len : at, l->len);
@@ -308,7 +313,7 @@ static weft_status_t copy_local(const struct through_host *t, bool in) {
     weft_status_t st = WEFT_OK;
     char *at = t->bytes;
     for (size_t i = 0, len; i < t->n && st == WEFT_OK; i++, at += len)
-        st = copy_piece(&t->local[i], at, in, &len);
+        st = copy_piece(t->worker, &t->local[i], at, in, &len);
     return st;
 }
 

@@ -41,7 +41,7 @@ struct device_fetch {
     struct weft_request *req;
     struct cuda_copies *copies;
     struct cuda_import *import;
-    cuda_context context;
+    struct cuda_place place;
     const char *from;
     size_t next; /* the offset that is to be read next */
     uint32_t under_way;
@@ -86,7 +86,7 @@ static weft_status_t go(struct device_fetch *fetch, struct cuda_batch *batch, st
 static bool is_dense_on_device(const struct device_memory *to) {
     for (size_t i = 0; to && i < to->n; i++)
         if (to->piece[i].on_host) return false;
-    return to && !to->block && to->is_of_one_context;
+    return to && !to->block && to->is_of_one_place;
 }
 
 static void copied_within(struct cuda_copy *copy, weft_status_t status) {
@@ -116,7 +116,7 @@ static weft_status_t copy_within(struct device_fetch *fetch, const struct device
     if (!f) return WEFT_ERR_NO_MEMORY;
     *f = (struct fetched){.copy.done = copied_within, .of = fetch};
     list_init(&f->copy.under_way);
-    weft_status_t st = weft__cuda_batch_begin(&batch, fetch->context, CUDA_READS);
+    weft_status_t st = weft__cuda_batch_begin(&batch, fetch->place, CUDA_READS);
     if (st == WEFT_OK) st = add_pieces(fetch, to, &batch);
     if (st == WEFT_OK) st = go(fetch, &batch, f);
     if (st < 0) talloc_free(f);
@@ -132,7 +132,7 @@ static weft_status_t read_chunk(struct device_fetch *fetch, struct fetched *f) {
     size_t room = weft__cuda_chunk_size(fetch->copies), left = fetch->req->len - fetch->next;
     f->offset = fetch->next;
     f->len = left < room ? left : room;
-    weft_status_t st = weft__cuda_batch_begin(&batch, fetch->context, CUDA_READS);
+    weft_status_t st = weft__cuda_batch_begin(&batch, fetch->place, CUDA_READS);
     if (st == WEFT_OK)
         st = weft__cuda_batch_read(&batch, f->chunk->at, fetch->from + f->offset, f->len);
     if (st == WEFT_OK) st = go(fetch, &batch, f);
@@ -168,7 +168,7 @@ static void copied_out(struct cuda_copy *copy, weft_status_t status) {
 }
 
 static weft_status_t read_first(struct device_fetch *fetch) {
-    struct cuda_chunk *chunk = weft__cuda_chunk_take(fetch->copies, fetch->context);
+    struct cuda_chunk *chunk = weft__cuda_chunk_take(fetch->copies, fetch->place.context);
     struct fetched *f = chunk ? weft__new(fetch, struct fetched) : NULL;
     if (!f) {
         if (chunk) weft__cuda_chunk_give(fetch->copies, chunk);
@@ -192,11 +192,15 @@ static weft_status_t copy_out(struct device_fetch *fetch) {
 
 /* ---- beginning it */
 
-/* The context of the receiver's memory; of memory of the host, that of the program's last device
- * memory, or what is current. */
-static cuda_context context_for(const struct weft_request *req) {
+/* That of the receiver's memory; for memory of the host, the one that the worker was given, or the
+ * current context. */
+static struct cuda_place place_for(const struct weft_request *req) {
     const struct device_memory *to = weft__request_device(req);
-    return to && to->is_of_one_context ? to->context : weft__cuda_current();
+    struct cuda_place place;
+    if (to && to->is_of_one_place) return to->place;
+    (void)weft__cuda_place(weft__reactor_given(req->worker->reactor), NULL, &place); /* it admits */
+    if (!place.context) place.context = weft__cuda_current();
+    return place;
 }
 
 weft_status_t weft__device_fetch(struct weft_request *req) {
@@ -208,10 +212,10 @@ weft_status_t weft__device_fetch(struct weft_request *req) {
     struct cuda_copies *copies = weft__device_copies_of(req->worker);
     struct device_fetch *fetch = copies ? weft__new(req->worker, struct device_fetch) : NULL;
     if (!fetch) return WEFT_ERR_NO_MEMORY;
-    *fetch = (struct device_fetch){.req = req, .copies = copies, .context = context_for(req)};
-    weft_status_t st = fetch->context
-                           ? weft__cuda_import(req->exported, fetch->context, &fetch->import, &from)
-                           : WEFT_ERR_UNSUPPORTED;
+    *fetch = (struct device_fetch){.req = req, .copies = copies, .place = place_for(req)};
+    weft_status_t st = fetch->place.context ? weft__cuda_import(req->exported, fetch->place.context,
+                                                                &fetch->import, &from)
+                                            : WEFT_ERR_UNSUPPORTED;
     if (st < 0) {
         talloc_free(fetch);
         return st;

@@ -22,8 +22,8 @@ static weft_status_t copy_line(const struct device_piece *piece, size_t offset, 
     if (batch)
         return to == TO_HOST ? weft__cuda_batch_read(batch, host, at, len)
                              : weft__cuda_batch_write(batch, at, host, len);
-    return to == TO_HOST ? weft__cuda_read(piece->context, host, at, len)
-                         : weft__cuda_write(piece->context, at, host, len);
+    return to == TO_HOST ? weft__cuda_read(piece->place, host, at, len)
+                         : weft__cuda_write(piece->place, at, host, len);
 }
 
 static weft_status_t copy_pieces(const struct device_memory *memory, size_t offset, char *host,
@@ -55,8 +55,8 @@ static weft_status_t copy_rows(const struct device_memory *memory, size_t row, c
     if (batch)
         return to == TO_HOST ? weft__cuda_batch_read_blocks(batch, &blocks)
                              : weft__cuda_batch_write_blocks(batch, &blocks);
-    return to == TO_HOST ? weft__cuda_read_blocks(piece->context, &blocks)
-                         : weft__cuda_write_blocks(piece->context, &blocks);
+    return to == TO_HOST ? weft__cuda_read_blocks(piece->place, &blocks)
+                         : weft__cuda_write_blocks(piece->place, &blocks);
 }
 
 /* Whole blocks together; a part of a block before and after them. */
@@ -119,26 +119,34 @@ static weft_status_t measure(const weft_layout_t *given, const weft_iov_t *iov, 
     return st < 0 ? st : weft__layout_measure(given, "base of the layout", iov->base, len_p);
 }
 
-static struct device_piece piece_of(const weft_iov_t *iov) {
+static weft_status_t piece_of(const struct weft_worker *worker, const weft_iov_t *iov,
+                              struct device_piece *piece_p) {
     struct cuda_memory found;
     bool on_device = weft__cuda_find(iov->base, &found) && !found.managed;
-    return (struct device_piece){.base = iov->base,
-                                 .len = iov->len,
-                                 .on_host = !on_device,
-                                 .context = on_device ? found.context : NULL};
+    *piece_p = (struct device_piece){.base = iov->base, .len = iov->len, .on_host = !on_device};
+    if (!on_device) return WEFT_OK;
+    return weft__cuda_place(weft__reactor_given(worker->reactor), found.context, &piece_p->place);
 }
 
-/* Where all pieces on devices are of one context, their copies make one batch. */
-static void find_context(struct device_memory *memory) {
+static weft_status_t find_pieces(const struct weft_worker *worker, struct device_memory *memory,
+                                 const weft_iov_t *iov) {
+    weft_status_t st = WEFT_OK;
+    for (size_t i = 0; i < memory->n && st == WEFT_OK; i++)
+        st = piece_of(worker, &iov[i], &memory->piece[i]);
+    return st;
+}
+
+/* Where all pieces on devices are of one place, their copies make one batch. */
+static void find_place(struct device_memory *memory) {
     const struct device_piece *first = NULL;
-    memory->is_of_one_context = true;
+    memory->is_of_one_place = true;
     for (size_t i = 0; i < memory->n; i++) {
         const struct device_piece *piece = &memory->piece[i];
         if (piece->on_host) continue;
         if (!first) first = piece;
-        if (piece->context != first->context) memory->is_of_one_context = false;
+        if (!cuda_place_is(piece->place, first->place)) memory->is_of_one_place = false;
     }
-    if (first) memory->context = first->context;
+    if (first) memory->place = first->place;
 }
 
 weft_status_t weft__device_layout(struct weft_worker *worker, const weft_layout_t *given,
@@ -151,8 +159,12 @@ weft_status_t weft__device_layout(struct weft_worker *worker, const weft_layout_
         worker, sizeof *memory + n_iov * sizeof *memory->piece, "pieces of device memory");
     if (!memory) return WEFT_ERR_NO_MEMORY;
     *memory = (struct device_memory){.n = n_iov};
-    for (size_t i = 0; i < n_iov; i++) memory->piece[i] = piece_of(&iov[i]);
-    find_context(memory);
+    st = find_pieces(worker, memory, iov);
+    if (st < 0) {
+        talloc_free(memory);
+        return st;
+    }
+    find_place(memory);
     if (given && weft__layout_is_dense(given))
         memory->piece[0].len = len;
     else if (given)

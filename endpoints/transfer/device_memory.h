@@ -17,14 +17,14 @@ struct device_piece {
     char *base;
     size_t len;
     bool on_host;
-    cuda_context context;
+    struct cuda_place place;
 };
 
 /* The memory of an operation: pieces in a row; or one piece's blocks at a stride. */
 struct device_memory {
     size_t block, stride; /* block 0: no stride */
-    bool is_of_one_context;
-    cuda_context context;           /* then; NULL: of none in particular */
+    bool is_of_one_place;
+    struct cuda_place place;        /* then */
     struct device_staging *staging; /* device_staging.h; NULL: none */
     size_t n;
     struct device_piece piece[];
@@ -57,7 +57,8 @@ static inline bool weft__call_is_of_device(const weft_iov_t *iov, size_t n_iov,
  * The memory of an operation as a layout: `*layout_p`, whose object is `*object_p` (one
  * weft_iov_t).
  * `given` is the program's layout, STRIDED or NULL. The object is freed by the layout's `end`.
- * Errors: NO_MEMORY; INVALID_PARAM of a bad iov.
+ * Errors: NO_MEMORY; INVALID_PARAM of a bad iov; UNSUPPORTED if the worker was given another
+ * context.
  */
 weft_status_t weft__device_layout(struct weft_worker *worker, const weft_layout_t *given,
                                   const weft_iov_t *iov, size_t n_iov, weft_layout_t *layout_p,

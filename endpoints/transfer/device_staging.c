@@ -3,6 +3,7 @@
 #include <base/settings.h>
 #include <transports/cuda/copies.h>
 #include <transports/cuda/peer_memory.h>
+#include <transports/given.h>
 
 #include "layout.h"
 #include <endpoints/core/worker.h>
@@ -35,7 +36,11 @@ struct device_staging {
 /* ---- of a worker */
 
 void weft__device_copies_init(struct weft_worker *worker) {
-    worker->device.blocking = weft__setting_u64(worker->context, SETTING_CUDA_BLOCKING);
+    const struct given *given = weft__reactor_given(worker->reactor);
+    /* In a stream of the program's a copy may take its turn behind long work. */
+    worker->device.blocking = given && given->cuda_context
+                                  ? 0
+                                  : weft__setting_u64(worker->context, SETTING_CUDA_BLOCKING);
     worker->device.depth = (uint32_t)weft__setting_u64(worker->context, SETTING_CUDA_DEPTH);
 }
 
@@ -57,7 +62,7 @@ struct cuda_copies *weft__device_copies_of(struct weft_worker *worker) {
 
 bool weft__device_stages(const struct weft_request *req) {
     const struct device_memory *memory = weft__request_device(req);
-    return memory && memory->is_of_one_context && req->len > req->worker->device.blocking;
+    return memory && memory->is_of_one_place && req->len > req->worker->device.blocking;
 }
 
 /* Several chunks even of a message that one could hold, so that its copies overlap. */
@@ -85,7 +90,8 @@ static struct device_staging *staging_of(struct weft_request *req) {
 /* ---- chunks */
 
 static struct staged *new_staged(struct device_staging *staging, size_t offset) {
-    struct cuda_chunk *chunk = weft__cuda_chunk_take(staging->copies, staging->memory->context);
+    struct cuda_chunk *chunk =
+        weft__cuda_chunk_take(staging->copies, staging->memory->place.context);
     struct staged *s = chunk ? weft__new(staging, struct staged) : NULL;
     if (!s) {
         if (chunk) weft__cuda_chunk_give(staging->copies, chunk);
@@ -120,7 +126,7 @@ static void copied(struct cuda_copy *copy, weft_status_t status);
 static weft_status_t start_copy(struct staged *s, enum device_way to) {
     struct device_staging *staging = s->of;
     struct cuda_batch batch;
-    weft_status_t st = weft__cuda_batch_begin(&batch, staging->memory->context,
+    weft_status_t st = weft__cuda_batch_begin(&batch, staging->memory->place,
                                               to == TO_HOST ? CUDA_READS : CUDA_WRITES);
     if (st == WEFT_OK)
         st = weft__device_move(staging->memory, s->offset, s->chunk->at, s->len, to, &batch);

@@ -64,33 +64,36 @@ typedef enum weft_resource_kind {
     WEFT_RESOURCE_CONNECTION,
     /* objects of verbs that the rdma transports of a worker use, for a worker: WEFT_RES_WORKER_PD,
        [WEFT_RES_WORKER_CQ, WEFT_RES_WORKER_SRQ, WEFT_RES_WORKER_QP, WEFT_RES_WORKER_VERBS,
-       WEFT_RES_WORKER_LOOP] */
+       WEFT_RES_WORKER_LOOP, and those of CUDA] */
     WEFT_RESOURCE_VERBS,
-    /* described only: a CUDA context and stream */
+    /* a CUDA context (and a stream of it) in which a worker copies device memory, for a worker:
+       WEFT_RES_WORKER_CUDA_CONTEXT, [WEFT_RES_WORKER_CUDA_STREAM, WEFT_RES_WORKER_LOOP] */
     WEFT_RESOURCE_CUDA,
     WEFT_N_RESOURCE_KINDS
 } weft_resource_kind_t;
 
 /* Keys have the form WEFT_RES_<OBJECT>_<ID>. A program may add its own of any name. */
-#define WEFT_RES_WORKER_LOOP     "WEFT_RES_WORKER_LOOP"     /* struct ev_loop * */
-#define WEFT_RES_WORKER_HANDLE   "WEFT_RES_WORKER_HANDLE"   /* weft_worker_t * */
-#define WEFT_RES_WORKER_SOCKET   "WEFT_RES_WORKER_SOCKET"   /* int; stays the provider's */
-#define WEFT_RES_WORKER_EVENTS   "WEFT_RES_WORKER_EVENTS"   /* weft_events_t */
-#define WEFT_RES_WORKER_PD       "WEFT_RES_WORKER_PD"       /* struct ibv_pd * */
-#define WEFT_RES_WORKER_CQ       "WEFT_RES_WORKER_CQ"       /* struct ibv_cq *, with a channel */
-#define WEFT_RES_WORKER_SRQ      "WEFT_RES_WORKER_SRQ"      /* struct ibv_srq * */
-#define WEFT_RES_WORKER_QP       "WEFT_RES_WORKER_QP"       /* struct ibv_qp *[]: RC, in RESET */
-#define WEFT_RES_WORKER_VERBS    "WEFT_RES_WORKER_VERBS"    /* weft_verbs_t */
-#define WEFT_RES_ENDPOINT_SET    "WEFT_RES_ENDPOINT_SET"    /* weft_ep_t *[]; own rank: NULL */
-#define WEFT_RES_ENDPOINT_SOCKET "WEFT_RES_ENDPOINT_SOCKET" /* int; stays the provider's */
-#define WEFT_RES_TEAM_HANDLE     "WEFT_RES_TEAM_HANDLE"     /* weft_team_t * */
-#define WEFT_RES_TEAM_RANK       "WEFT_RES_TEAM_RANK"       /* uint32_t */
-#define WEFT_RES_TEAM_MPI        "WEFT_RES_TEAM_MPI"        /* weft_mpi_t */
-#define WEFT_RES_MEMORY_FD       "WEFT_RES_MEMORY_FD"       /* int; stays the provider's */
-#define WEFT_RES_MEMORY_OFFSET   "WEFT_RES_MEMORY_OFFSET"   /* uint64_t, bytes */
-#define WEFT_RES_MEMORY_LENGTH   "WEFT_RES_MEMORY_LENGTH"   /* uint64_t, bytes */
-#define WEFT_RES_MEMORY_BASE     "WEFT_RES_MEMORY_BASE"     /* void * */
-#define WEFT_RES_MEMORY_HANDLE   "WEFT_RES_MEMORY_HANDLE"   /* weft_mem_t * */
+#define WEFT_RES_WORKER_LOOP         "WEFT_RES_WORKER_LOOP"   /* struct ev_loop * */
+#define WEFT_RES_WORKER_HANDLE       "WEFT_RES_WORKER_HANDLE" /* weft_worker_t * */
+#define WEFT_RES_WORKER_SOCKET       "WEFT_RES_WORKER_SOCKET" /* int; stays the provider's */
+#define WEFT_RES_WORKER_EVENTS       "WEFT_RES_WORKER_EVENTS" /* weft_events_t */
+#define WEFT_RES_WORKER_PD           "WEFT_RES_WORKER_PD"     /* struct ibv_pd * */
+#define WEFT_RES_WORKER_CQ           "WEFT_RES_WORKER_CQ"     /* struct ibv_cq *, with a channel */
+#define WEFT_RES_WORKER_SRQ          "WEFT_RES_WORKER_SRQ"    /* struct ibv_srq * */
+#define WEFT_RES_WORKER_QP           "WEFT_RES_WORKER_QP"     /* struct ibv_qp *[]: RC, in RESET */
+#define WEFT_RES_WORKER_VERBS        "WEFT_RES_WORKER_VERBS"  /* weft_verbs_t */
+#define WEFT_RES_WORKER_CUDA_CONTEXT "WEFT_RES_WORKER_CUDA_CONTEXT" /* CUcontext */
+#define WEFT_RES_WORKER_CUDA_STREAM  "WEFT_RES_WORKER_CUDA_STREAM"  /* CUstream; NULL: none */
+#define WEFT_RES_ENDPOINT_SET        "WEFT_RES_ENDPOINT_SET"    /* weft_ep_t *[]; own rank: NULL */
+#define WEFT_RES_ENDPOINT_SOCKET     "WEFT_RES_ENDPOINT_SOCKET" /* int; stays the provider's */
+#define WEFT_RES_TEAM_HANDLE         "WEFT_RES_TEAM_HANDLE"     /* weft_team_t * */
+#define WEFT_RES_TEAM_RANK           "WEFT_RES_TEAM_RANK"       /* uint32_t */
+#define WEFT_RES_TEAM_MPI            "WEFT_RES_TEAM_MPI"        /* weft_mpi_t */
+#define WEFT_RES_MEMORY_FD           "WEFT_RES_MEMORY_FD"       /* int; stays the provider's */
+#define WEFT_RES_MEMORY_OFFSET       "WEFT_RES_MEMORY_OFFSET"   /* uint64_t, bytes */
+#define WEFT_RES_MEMORY_LENGTH       "WEFT_RES_MEMORY_LENGTH"   /* uint64_t, bytes */
+#define WEFT_RES_MEMORY_BASE         "WEFT_RES_MEMORY_BASE"     /* void * */
+#define WEFT_RES_MEMORY_HANDLE       "WEFT_RES_MEMORY_HANDLE"   /* weft_mem_t * */
 
 /* One value. The library copies key and value. */
 typedef struct weft_resource_value {
@@ -261,6 +264,12 @@ typedef struct weft_associate_params {
  * weft_connect is: the other end is accepted by a listener, or given to one (weft_listener_adopt).
  * When it is returned, the library has closed its duplicate, and the stream has ended; close the
  * socket.
+ *
+ * CUDA: the worker makes this context current for its copies, and no other one. All copies go into
+ * the stream, so they wait for the program's work there, and later work for them. Without one the
+ * worker has a stream of its own in the context. Memory of another context is refused
+ * (UNSUPPORTED), and so is the stream as an operation's op->stream. The program keeps both until
+ * the worker is disassociated.
  *
  * Owner's thread of the worker, for endpoints, teams and regions.
  *

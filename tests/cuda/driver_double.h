@@ -34,6 +34,9 @@ extern bool double_capturing; /* each stream is being captured */
 extern unsigned double_copy_delay_us, double_devices;
 /* Streams that there are; copies so far; pointers asked about; handles that are open, and those
  * that were made. */
+/* Of one context: how often it was pushed. Of one stream: the copies in it so far. */
+unsigned double_pushes(void *context);
+unsigned double_copies_in(void *stream);
 extern unsigned double_streams, double_copies, double_asked, double_opened, double_exported;
 
 #endif

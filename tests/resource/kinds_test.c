@@ -522,11 +522,25 @@ TEST(a_ucx_worker_makes_progress_in_the_workers_loop) {
 TEST(a_kind_that_does_not_fit_is_refused) {
     struct sharing s;
     share_up(&s, "self");
-    weft_resource_t *cuda = describe(WEFT_RESOURCE_CUDA, NULL, 0);
+    weft_resource_t *user = describe(WEFT_RESOURCE_USER, NULL, 0);
+    weft_worker_t *worker = stub_worker(s.context);
+    CHECK_EQ(associate(s.context, WEFT_OBJECT_WORKER, user, worker), WEFT_ERR_UNSUPPORTED);
+    CHECK_EQ(associate(s.context, WEFT_OBJECT_CONTEXT, user, s.context), 0); /* described */
+    CHECK_EQ(weft_disassociate_resources(user, s.context, NULL), 0);
+    weft_worker_destroy(worker);
+    CHECK_EQ(weft_resource_release(user), 0);
+    share_down(&s);
+}
+
+TEST(a_context_of_cuda_is_refused_where_its_driver_is_not_loaded) {
+    struct sharing s;
+    void *made = &s;
+    weft_resource_value_t value = VALUE(WEFT_RES_WORKER_CUDA_CONTEXT, made);
+    share_up(&s, "self");
+    weft_resource_t *cuda = describe(WEFT_RESOURCE_CUDA, &value, 1);
     weft_worker_t *worker = stub_worker(s.context);
     CHECK_EQ(associate(s.context, WEFT_OBJECT_WORKER, cuda, worker), WEFT_ERR_UNSUPPORTED);
-    CHECK_EQ(associate(s.context, WEFT_OBJECT_CONTEXT, cuda, s.context), 0); /* described */
-    CHECK_EQ(weft_disassociate_resources(cuda, s.context, NULL), 0);
+    CHECK_EQ(weft_worker_flush(worker, NULL), WEFT_ERR_NOT_ASSOCIATED);
     weft_worker_destroy(worker);
     CHECK_EQ(weft_resource_release(cuda), 0);
     share_down(&s);

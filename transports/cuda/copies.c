@@ -70,21 +70,21 @@ static void leave_ticket(struct cuda_copy *copy) {
 static struct cuda_copy *next_failed(struct cuda_copies *copies, weft_status_t *status_p) {
     list_for_each(node, &copies->all_under_way) {
         struct cuda_copy *copy = list_of(node, struct cuda_copy, under_way);
-        *status_p = weft__cuda_check(copy->context, copy->use);
+        *status_p = weft__cuda_check(copy->place, copy->use);
         if (*status_p < 0) return copy;
     }
     return NULL;
 }
 
-/* All copies of that context and use have failed with it; its stream is gone after the first. */
+/* All copies of that place and use have failed with it; its stream is gone after the first. */
 static void fail_with(struct cuda_copies *copies, struct cuda_copy *first, weft_status_t status) {
-    cuda_context context = first->context;
+    struct cuda_place place = first->place;
     enum cuda_use use = first->use;
     struct list failed;
     list_init(&failed);
     list_for_each_safe(node, after, &copies->all_under_way) {
         struct cuda_copy *copy = list_of(node, struct cuda_copy, under_way);
-        if (copy->context != context || copy->use != use) continue;
+        if (!cuda_place_is(copy->place, place) || copy->use != use) continue;
         leave_ticket(copy);
         list_remove(node);
         list_append(&failed, node);
@@ -118,7 +118,7 @@ weft_status_t weft__cuda_copy_start(struct cuda_copies *copies, struct cuda_batc
     list_init(&ticket->of_left);
     copy->of = copies;
     copy->ticket = ticket;
-    copy->context = batch->context;
+    copy->place = batch->place;
     copy->use = batch->use;
     if (list_empty(&copies->all_under_way))
         (void)weft__timer_start(copies->reactor, &copies->look,
@@ -136,7 +136,7 @@ void weft__cuda_copy_stop(struct cuda_copy *copy) {
     struct cuda_batch batch;
     leave_ticket(copy);
     list_remove(&copy->under_way);
-    if (weft__cuda_batch_begin(&batch, copy->context, copy->use) == WEFT_OK)
+    if (weft__cuda_batch_begin(&batch, copy->place, copy->use) == WEFT_OK)
         (void)weft__cuda_batch_wait(&batch);
 }
 

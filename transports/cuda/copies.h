@@ -37,7 +37,7 @@ struct cuda_copy {
     struct cuda_copies *of;
     struct cuda_ticket *ticket;
     struct list under_way;
-    cuda_context context;
+    struct cuda_place place;
     enum cuda_use use;
 };
 /* Ends the batch. An error: `done` is not called, and nothing is under way. */

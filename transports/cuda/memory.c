@@ -126,9 +126,11 @@ static weft_status_t stream_for(const struct cuda_driver *driver, cuda_context c
 
 /* Its context may have been destroyed, and another created at the same address: the next copy gets
  * new streams. Copies of other threads there fail too, or have failed. */
-static void drop_stream(const struct cuda_driver *driver, cuda_context context, enum cuda_use use) {
+static void drop_stream(const struct cuda_driver *driver, struct cuda_place place,
+                        enum cuda_use use) {
+    if (place.stream) return; /* it is not Weft's */
     pthread_mutex_lock(&streams_mutex);
-    struct own_stream *found = find_stream(context, use);
+    struct own_stream *found = find_stream(place.context, use);
     if (found) {
         (void)driver->stream_destroy(found->stream);
         *found = streams[--n_streams];
@@ -138,29 +140,41 @@ static void drop_stream(const struct cuda_driver *driver, cuda_context context, 
 
 /* ---- batches of copies */
 
-weft_status_t weft__cuda_batch_begin(struct cuda_batch *batch, cuda_context context,
+/* Copies would become part of the graph that is captured. */
+static weft_status_t check_given(const struct cuda_driver *driver, cuda_stream stream) {
+    cuda_capture capture = 0;
+    if (!driver->stream_is_capturing) return WEFT_OK;
+    weft_status_t st = weft__cuda_status(driver->stream_is_capturing(stream, &capture),
+                                         "the worker's stream cannot be used");
+    if (st < 0 || !capture) return st;
+    return weft__fail(WEFT_ERR_UNSUPPORTED, "the worker's stream is being captured");
+}
+
+weft_status_t weft__cuda_batch_begin(struct cuda_batch *batch, struct cuda_place place,
                                      enum cuda_use use) {
     cuda_context popped;
-    *batch = (struct cuda_batch){.driver = weft__cuda_driver(), .context = context, .use = use};
+    *batch = (struct cuda_batch){
+        .driver = weft__cuda_driver(), .place = place, .use = use, .stream = place.stream};
     if (!batch->driver) return weft__fail(WEFT_ERR_IO, "the CUDA driver is not loaded");
-    weft_status_t st = context ? weft__cuda_status(batch->driver->context_push(context),
-                                                   "could not enter the memory's context")
-                               : WEFT_OK;
+    weft_status_t st = place.context ? weft__cuda_status(batch->driver->context_push(place.context),
+                                                         "could not enter the memory's context")
+                                     : WEFT_OK;
     if (st < 0) return st;
-    st = stream_for(batch->driver, context, use, &batch->stream);
-    if (st < 0 && context) (void)batch->driver->context_pop(&popped);
+    st = place.stream ? check_given(batch->driver, place.stream)
+                      : stream_for(batch->driver, place.context, use, &batch->stream);
+    if (st < 0 && place.context) (void)batch->driver->context_pop(&popped);
     return st;
 }
 
 static void leave_context(const struct cuda_batch *batch) {
     cuda_context popped;
-    if (batch->context) (void)batch->driver->context_pop(&popped);
+    if (batch->place.context) (void)batch->driver->context_pop(&popped);
 }
 
 /* Nothing of it is under way any more. */
 static weft_status_t fail_batch(struct cuda_batch *batch, weft_status_t status) {
     (void)batch->driver->stream_wait(batch->stream);
-    drop_stream(batch->driver, batch->context, batch->use);
+    drop_stream(batch->driver, batch->place, batch->use);
     leave_context(batch);
     return status;
 }
@@ -232,20 +246,25 @@ weft_status_t weft__cuda_batch_then(struct cuda_batch *batch, cuda_host_fn fn, v
     return WEFT_OK;
 }
 
-weft_status_t weft__cuda_check(cuda_context context, enum cuda_use use) {
-    const struct cuda_driver *driver = weft__cuda_driver();
-    cuda_context popped;
-    if (context && driver->context_push(context) != 0)
-        return weft__fail(WEFT_ERR_IO, "the context of a copy is gone");
+/* Without a stream of ours the default stream knows of an error of the context. */
+static cuda_stream stream_to_ask(struct cuda_place place, enum cuda_use use) {
+    if (place.stream) return place.stream;
     pthread_mutex_lock(&streams_mutex);
-    const struct own_stream *found = find_stream(context, use);
+    const struct own_stream *found = find_stream(place.context, use);
     cuda_stream stream = found ? found->stream : NULL;
     pthread_mutex_unlock(&streams_mutex);
-    /* Without a stream of ours the default stream knows of an error of the context. */
-    cuda_result result = driver->stream_query ? driver->stream_query(stream) : 0;
+    return stream;
+}
+
+weft_status_t weft__cuda_check(struct cuda_place place, enum cuda_use use) {
+    const struct cuda_driver *driver = weft__cuda_driver();
+    cuda_context popped;
+    if (place.context && driver->context_push(place.context) != 0)
+        return weft__fail(WEFT_ERR_IO, "the context of a copy is gone");
+    cuda_result result = driver->stream_query ? driver->stream_query(stream_to_ask(place, use)) : 0;
     bool fails = result != 0 && result != CUDA_NOT_READY;
-    if (fails) drop_stream(driver, context, use);
-    if (context) (void)driver->context_pop(&popped);
+    if (fails) drop_stream(driver, place, use);
+    if (place.context) (void)driver->context_pop(&popped);
     return fails ? weft__cuda_status(result, "a copy of device memory failed") : WEFT_OK;
 }
 
@@ -271,30 +290,31 @@ void weft__cuda_unpin(void *at) {
 
 /* ---- copies that the call waits for */
 
-weft_status_t weft__cuda_read(cuda_context context, void *to, const void *device, size_t len) {
+weft_status_t weft__cuda_read(struct cuda_place place, void *to, const void *device, size_t len) {
     struct cuda_batch batch;
-    weft_status_t st = weft__cuda_batch_begin(&batch, context, CUDA_BLOCKING);
+    weft_status_t st = weft__cuda_batch_begin(&batch, place, CUDA_BLOCKING);
     if (st == WEFT_OK) st = weft__cuda_batch_read(&batch, to, device, len);
     return st < 0 ? st : weft__cuda_batch_wait(&batch);
 }
 
-weft_status_t weft__cuda_write(cuda_context context, void *device, const void *from, size_t len) {
+weft_status_t weft__cuda_write(struct cuda_place place, void *device, const void *from,
+                               size_t len) {
     struct cuda_batch batch;
-    weft_status_t st = weft__cuda_batch_begin(&batch, context, CUDA_BLOCKING);
+    weft_status_t st = weft__cuda_batch_begin(&batch, place, CUDA_BLOCKING);
     if (st == WEFT_OK) st = weft__cuda_batch_write(&batch, device, from, len);
     return st < 0 ? st : weft__cuda_batch_wait(&batch);
 }
 
-weft_status_t weft__cuda_read_blocks(cuda_context context, const struct cuda_blocks *blocks) {
+weft_status_t weft__cuda_read_blocks(struct cuda_place place, const struct cuda_blocks *blocks) {
     struct cuda_batch batch;
-    weft_status_t st = weft__cuda_batch_begin(&batch, context, CUDA_BLOCKING);
+    weft_status_t st = weft__cuda_batch_begin(&batch, place, CUDA_BLOCKING);
     if (st == WEFT_OK) st = weft__cuda_batch_read_blocks(&batch, blocks);
     return st < 0 ? st : weft__cuda_batch_wait(&batch);
 }
 
-weft_status_t weft__cuda_write_blocks(cuda_context context, const struct cuda_blocks *blocks) {
+weft_status_t weft__cuda_write_blocks(struct cuda_place place, const struct cuda_blocks *blocks) {
     struct cuda_batch batch;
-    weft_status_t st = weft__cuda_batch_begin(&batch, context, CUDA_BLOCKING);
+    weft_status_t st = weft__cuda_batch_begin(&batch, place, CUDA_BLOCKING);
     if (st == WEFT_OK) st = weft__cuda_batch_write_blocks(&batch, blocks);
     return st < 0 ? st : weft__cuda_batch_wait(&batch);
 }

@@ -1,14 +1,14 @@
 /*
  * Device memory: what a pointer points to, and copies between device and host.
  *
- * A copy runs on a stream of Weft's own in the memory's context, and the call returns when it is
- * complete. It does not wait for other streams: the program's work that writes the memory is
- * complete before it posts an operation. The caller's current context is unchanged.
+ * A copy runs at a place (place.h), and the call returns when it is complete. It does not wait for
+ * other streams: the program's work that writes the memory is complete before it posts an
+ * operation, or in the place's stream. The caller's current context is unchanged.
  */
 #ifndef WEFT_TRANSPORTS_CUDA_MEMORY_H
 #define WEFT_TRANSPORTS_CUDA_MEMORY_H
 
-#include "driver.h"
+#include "place.h"
 
 struct cuda_memory {
     cuda_context context; /* NULL: none in particular (virtual memory management) */
@@ -39,30 +39,30 @@ static inline bool weft__is_device_memory(const void *at) {
 cuda_context weft__cuda_current(void);
 
 /* Errors: IO, with the driver's error; NO_MEMORY. */
-weft_status_t weft__cuda_read(cuda_context context, void *to, const void *device, size_t len);
-weft_status_t weft__cuda_write(cuda_context context, void *device, const void *from, size_t len);
+weft_status_t weft__cuda_read(struct cuda_place place, void *to, const void *device, size_t len);
+weft_status_t weft__cuda_write(struct cuda_place place, void *device, const void *from, size_t len);
 
 /* `rows` blocks of `width` bytes on the device, `pitch` bytes apart; dense on the host. */
 struct cuda_blocks {
     void *device, *host;
     size_t width, pitch, rows;
 };
-weft_status_t weft__cuda_read_blocks(cuda_context context, const struct cuda_blocks *blocks);
-weft_status_t weft__cuda_write_blocks(cuda_context context, const struct cuda_blocks *blocks);
+weft_status_t weft__cuda_read_blocks(struct cuda_place place, const struct cuda_blocks *blocks);
+weft_status_t weft__cuda_write_blocks(struct cuda_place place, const struct cuda_blocks *blocks);
 
 /*
- * Several copies on one stream of Weft's own. After weft__cuda_batch_begin the memory's context is
- * current until the batch ends: by a call below that fails, after which nothing of it is under way,
+ * Several copies on one stream. After weft__cuda_batch_begin the place's context is current until the
+ * batch ends: by a call below that fails, after which nothing of it is under way,
  * or by weft__cuda_batch_wait or weft__cuda_batch_then.
  */
 enum cuda_use { CUDA_BLOCKING, CUDA_READS, CUDA_WRITES };
 struct cuda_batch {
     const struct cuda_driver *driver;
-    cuda_context context;
+    struct cuda_place place;
     enum cuda_use use;
-    cuda_stream stream;
+    cuda_stream stream; /* the place's, or Weft's own */
 };
-weft_status_t weft__cuda_batch_begin(struct cuda_batch *batch, cuda_context context,
+weft_status_t weft__cuda_batch_begin(struct cuda_batch *batch, struct cuda_place place,
                                      enum cuda_use use);
 weft_status_t weft__cuda_batch_read(struct cuda_batch *batch, void *to, const void *device,
                                     size_t len);
@@ -81,8 +81,8 @@ weft_status_t weft__cuda_batch_wait(struct cuda_batch *batch);
  * before. OK: the batch is under way. */
 weft_status_t weft__cuda_batch_then(struct cuda_batch *batch, cuda_host_fn fn, void *arg);
 
-/* IO: what was under way in the context will not end, and its memory is not used any more. */
-weft_status_t weft__cuda_check(cuda_context context, enum cuda_use use);
+/* IO: what was under way at the place will not end, and its memory is not used any more. */
+weft_status_t weft__cuda_check(struct cuda_place place, enum cuda_use use);
 
 /* Memory of the host that copies are fast with. Errors: UNSUPPORTED, NO_MEMORY, IO. */
 weft_status_t weft__cuda_pin(cuda_context context, void *at, size_t len);

@@ -36,6 +36,7 @@ struct context {
     int device;
     bool destroyed;
     result error; /* sticky */
+    unsigned pushes;
 };
 
 /* Of device memory, of managed memory, and of a peer's memory that was opened; or (host) of memory

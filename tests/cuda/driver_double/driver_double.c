@@ -36,6 +36,9 @@ void double_context_destroy(void *context) {
 void double_context_break(void *context) {
     __atomic_store_n(&((struct context *)context)->error, LAUNCH_FAILED, __ATOMIC_RELEASE);
 }
+unsigned double_pushes(void *context) {
+    return __atomic_load_n(&((struct context *)context)->pushes, __ATOMIC_RELAXED);
+}
 unsigned double_depth(void) {
     return depth;
 }
@@ -214,6 +217,7 @@ result cuCtxGetDevice(int *device) {
 result cuCtxPushCurrent_v2(struct context *context) {
     if (!context || context->destroyed || depth == MOST_DEPTH) return INVALID_CONTEXT;
     stack[depth++] = context;
+    __atomic_fetch_add(&context->pushes, 1, __ATOMIC_RELAXED);
     return SUCCESS;
 }
 result cuCtxPopCurrent_v2(struct context **context) {

@@ -19,6 +19,7 @@ struct stream {
     pthread_t thread;
     pthread_cond_t more, less;
     struct stream *all;
+    unsigned copies;
 };
 struct event {
     struct event *all;
@@ -33,6 +34,10 @@ static bool held;
 
 bool double_capturing;
 unsigned double_streams, double_copies, double_asked;
+
+unsigned double_copies_in(void *stream) {
+    return __atomic_load_n(&((struct stream *)stream)->copies, __ATOMIC_RELAXED);
+}
 
 void double_hold(bool hold) {
     pthread_mutex_lock(&lock);
@@ -326,6 +331,8 @@ static result add_copy(pointer to, pointer from, struct copy copy, void *stream)
     if (!copy.to || !copy.from) return INVALID_VALUE;
     copy.result = double_copy_begins();
     if (copy.result != SUCCESS && !double_fail_late) return copy.result;
+    struct stream *in = stream_of(stream);
+    if (in) __atomic_fetch_add(&in->copies, 1, __ATOMIC_RELAXED);
     struct copy *own = malloc(sizeof *own);
     *own = copy;
     return double_enqueue(stream, run_copy, own);
