@@ -1,6 +1,7 @@
 """`pip install .` here: the extension and the library inside of it are built by tools/build of the tree around this folder.
 
-Needs what tools/build needs (`tools/setup demo`), and the headers of Python. WEFT_BUILD names a folder of an earlier build.
+Needs what tools/build needs (`tools/setup demo`), and the headers of Python. WEFT_BUILD names a folder of an earlier build;
+WEFT_EXTENSION names an extension that is built already.
 """
 import glob
 import os
@@ -19,13 +20,17 @@ FREE_THREADED = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
 
 class Build(build_ext):
     def build_extension(self, ext):
+        built = os.environ.get("WEFT_EXTENSION") or self.build_by_make()
+        target = self.get_ext_fullpath(ext.name)
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+        shutil.copyfile(built, target)
+
+    def build_by_make(self):
         out = os.environ.get("WEFT_BUILD") or os.path.join(os.path.abspath(self.build_temp), "weft")
         environ = {**os.environ, "PYTHON": sys.executable}
         subprocess.run([os.path.join(ROOT, "tools/build"), "--out", out, "python"], check=True, env=environ)
         [built] = glob.glob(os.path.join(out, "python/weft/_core*.so"))
-        target = self.get_ext_fullpath(ext.name)
-        os.makedirs(os.path.dirname(target), exist_ok=True)
-        shutil.copyfile(built, target)
+        return built
 
 
 setup(

@@ -1,10 +1,11 @@
 #!/bin/bash
-# The package for Python, by Debian's interpreter: tests/python/test_*.py, each case a line.
+# The package for Python, by Debian's interpreter and what tools/setup adds to it: tests/python/test_*.py, each case a line.
 . tests/check.sh
 
 package=$PWD/python
 [ -e "$package/weft/_core.abi3.so" ] || package=$PWD/out/plain/python
-python=${PYTHON:-/usr/bin/python3}
+python=${PYTHON:-${WEFT_TEST_PYTHON:-/usr/bin/python3}}
+[ -e "$python" ] || python=/usr/bin/python3
 if ! [ -e "$package/weft/_core.abi3.so" ]; then
     echo "  skipped: no headers of Python here"
     echo "skip python"

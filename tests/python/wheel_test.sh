@@ -1,0 +1,62 @@
+#!/bin/bash
+# The wheel that `pip wheel .` makes of the package: its ABI, its platform, and what an installation of it can do.
+. tests/check.sh
+
+package=$PWD/python tests=$PWD/tests/python
+python=${PYTHON:-${WEFT_TEST_PYTHON:-$PWD/out/setup/python/bin/python3}}
+[ -e "$python" ] || python=/usr/bin/python3
+export PYTHONDONTWRITEBYTECODE=1 PIP_DISABLE_PIP_VERSION_CHECK=1 WEFT_CALIBRATION=off
+
+# With a sanitizer the extension is another one.
+may_run() {
+    [ -e "$package/weft/_core.abi3.so" ] || skip "no headers of Python here"
+    [ -z "${WEFT_TEST_SANITIZER:-}" ] || skip "wheels are built without a sanitizer"
+    "$python" -c 'import setuptools, wheel, pip' 2>/dev/null || skip "no pip and setuptools here"
+}
+
+wheel() {
+    may_run
+    set -- "$scratch"/wheels/*.whl
+    [ ! -e "$1" ] || return 0
+    mkdir -p "$scratch/package"
+    cp -rL "$package"/{README.md,pyproject.toml,setup.py,weft} "$scratch/package/"
+    chmod -R u+w "$scratch/package"
+    (cd "$scratch/package" && WEFT_EXTENSION=$scratch/package/weft/_core.abi3.so \
+        "$python" -m pip wheel -q --no-build-isolation --no-deps --no-index -w "$scratch/wheels" .) || fail "no wheel"
+}
+
+test_pip_makes_one_wheel_for_all_interpreters_from_3_11_on() {
+    wheel
+    expect "the wheel" "$(cd "$scratch/wheels" && echo *.whl)" "weft-0.1.0-cp311-abi3-linux_$(uname -m).whl"
+    held=$("$python" -m zipfile -l "$scratch"/wheels/*.whl)
+    for name in weft/_core.abi3.so weft/py.typed weft/_core.pyi weft/errors.pyi weft/compat/ucp.py weft/dask.py weft/graph.py \
+        'dist-info/entry_points.txt'; do
+        has "the wheel" "$held" "$name"
+    done
+}
+
+test_the_wheel_keeps_to_the_stable_abi() {
+    wheel
+    "$python" -c 'import abi3audit' 2>/dev/null || skip "no abi3audit here"
+    said=$("$python" -m abi3audit --strict --verbose "$scratch"/wheels/*.whl 2>&1) || fail "$said"
+    has "abi3audit" "$said" "0 (ABI )?violations"
+}
+
+test_the_wheel_is_for_a_platform_that_others_have() {
+    wheel
+    "$python" -c 'import auditwheel' 2>/dev/null || skip "no auditwheel here"
+    has "auditwheel" "$("$python" -m auditwheel show "$scratch"/wheels/*.whl 2>&1 | tr '\n' ' ')" "manylinux_2_[0-9]+"
+}
+
+test_an_installed_wheel_works_and_dask_finds_it() {
+    wheel
+    "$python" -m pip install -q --no-deps --no-index --target "$scratch/site" "$scratch"/wheels/*.whl
+    cd "$scratch" || return 1
+    export PYTHONPATH=$scratch/site
+    has "weft.info" "$("$python" -m weft.info)" tcp
+    "$python" -c 'import distributed' 2>/dev/null || skip "no distributed here"
+    timeout 100 "$python" "$tests/test_dask.py" Clusters 2>&1 | tail -30 >said
+    grep -q '^OK$' said || fail "$(cat said)"
+}
+
+run_tests
