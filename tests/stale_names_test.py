@@ -54,7 +54,7 @@ def stale(text, files, settings, path="", whole=True):
             yield "file " + name
     for match in NAMED.finditer(text):
         section, name = match.group(1).split(".")
-        if section in sections and name not in ("c", "h", "fsm", "md", "def") and match.group(1) not in settings:
+        if section in sections and name not in ("c", "h", "hpp", "fsm", "md", "def") and match.group(1) not in settings:
             yield "setting " + match.group(1)
 
 

@@ -304,6 +304,7 @@ static void report_progress(weft_graph_t *graph, uint32_t done, bool last) {
 void weft__graph_end_run(weft_graph_t *graph) {
     struct graph_notice *notice = graph->notice;
     graph->notice = NULL;
+    if (graph->ranks) weft__graph_ranks_ended(graph->ranks);
     if (notice) notice->status = (weft_status_t)atomic_load(&graph->stop);
     pthread_mutex_lock(&graph->mutex);
     atomic_store(&graph->running, false);

@@ -1,4 +1,4 @@
-/* The machine of a task, with the plain data that its actions read and write. */
+/* The machines of a graph, with the plain data that its actions read and write. */
 #ifndef WEFT_RUNTIME_GRAPH_MACHINES_H
 #define WEFT_RUNTIME_GRAPH_MACHINES_H
 
@@ -11,6 +11,16 @@
 #include <fsm/declare.h>
 
 struct task_core {
+    struct fsm fsm;
+};
+
+#include "recovery.fsm"
+#define FSM_NAME   recovery
+#define FSM_PREFIX RECOVERY
+#define FSM_SETS   RECOVERY_SETS
+#include <fsm/declare.h>
+
+struct recovery_core {
     struct fsm fsm;
 };
 

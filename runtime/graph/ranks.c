@@ -15,6 +15,7 @@
 /* All graphs of one worker. */
 struct graph_registry {
     struct list graphs;
+    struct list runs; /* in the order begun, which is that of all members */
 };
 static const char registry_key;
 
@@ -193,6 +194,58 @@ static void team_failed(struct team_watch *watch) {
 
 /* ---- a run ----------------------------------------------------------------------------------- */
 
+/* Runs end by agreements of the team, of which one is made at a time: in the order of the runs. */
+static void join_runs(struct graph_ranks *ranks) {
+    struct graph_registry *registry = weft__worker_attached(ranks->worker, &registry_key);
+    list_append(&registry->runs, &ranks->of_runs);
+    ranks->runs = true;
+    ranks->waits = false;
+}
+
+static bool is_first(const struct graph_ranks *ranks) {
+    const struct graph_registry *registry = weft__worker_attached(ranks->worker, &registry_key);
+    list_for_each(at, &registry->runs) {
+        const struct graph_ranks *other = container_of(at, struct graph_ranks, of_runs);
+        if (other->team == ranks->team) return other == ranks;
+    }
+    return true;
+}
+
+static void end_in_turn(struct graph_ranks *ranks);
+
+static void leave_runs(struct graph_ranks *ranks, const weft_team_t *team) {
+    struct graph_registry *registry = weft__worker_attached(ranks->worker, &registry_key);
+    if (!ranks->runs || weft__worker_check(ranks->worker) < 0) return;
+    list_remove(&ranks->of_runs);
+    ranks->runs = false;
+    list_for_each(at, &registry->runs) {
+        struct graph_ranks *next = container_of(at, struct graph_ranks, of_runs);
+        if (next->team != team) continue;
+        if (next->waits) end_in_turn(next);
+        return;
+    }
+}
+
+void weft__graph_ranks_ended(struct graph_ranks *ranks) {
+    leave_runs(ranks, ranks->team);
+}
+
+/* ---- collectives of a graph ------------------------------------------------------------------ */
+
+/* Matched by a tag of the graph's, so that the program's collectives may stand between. */
+static weft_status_t call_tagged(struct graph_ranks *ranks, weft_coll_args_t args,
+                                 weft_done_fn done, void *arg) {
+    args.flags = WEFT_COLL_TAGGED;
+    args.tag = UINT64_C(0x6772617068) << 24 | ranks->number;
+    return weft_coll(ranks->team, &args, &(weft_op_t){.done = done, .arg = arg});
+}
+
+weft_status_t weft__graph_ranks_meet(struct graph_ranks *ranks, weft_done_fn done) {
+    return call_tagged(ranks, (weft_coll_args_t){.kind = WEFT_COLL_BARRIER}, done, ranks->graph);
+}
+
+/* ---- the begin ------------------------------------------------------------------------------- */
+
 /* After a loss: there are tasks that other members may run, and other members. */
 static bool may_go_on(const struct graph_ranks *ranks) {
     return ranks->n_pure > 0 && ranks->size > 1;
@@ -212,7 +265,6 @@ void weft__graph_ranks_began(weft_status_t status, void *arg) {
 
 weft_status_t weft__graph_ranks_begin(weft_graph_t *graph) {
     struct graph_ranks *ranks = graph->ranks;
-    weft_op_t op = {.done = weft__graph_ranks_began, .arg = graph};
     weft_status_t st = weft__results_reserve(graph);
     if (st < 0) return st;
     ranks->stopped = ranks->lost = ranks->begun = false;
@@ -220,14 +272,17 @@ weft_status_t weft__graph_ranks_begin(weft_graph_t *graph) {
     ranks->n_pure = 0;
     for (uint32_t i = 0; i < graph->n_tasks; i++)
         ranks->n_pure += graph->task[i]->params.retries > 0;
-    st = weft_barrier(ranks->team, &op);
+    st = weft__graph_ranks_meet(ranks, weft__graph_ranks_began);
     if (st < 0 && !may_go_on(ranks)) return st;
+    join_runs(ranks);
     if (st != WEFT_IN_PROGRESS) weft__graph_ranks_began(st, graph);
     return WEFT_OK;
 }
 
+/* ---- the end --------------------------------------------------------------------------------- */
+
 /* The lowest status of all members, with a task that had it. */
-static void all_ended(weft_status_t status, void *arg) {
+static void outcome_known(weft_status_t status, void *arg) {
     struct graph_ranks *ranks = arg;
     weft_graph_t *graph = ranks->graph;
     if (status == WEFT_OK && ranks->agreed < 0) {
@@ -238,17 +293,18 @@ static void all_ended(weft_status_t status, void *arg) {
     weft__graph_end_run(graph);
 }
 
-/* `flags`: whether an agreement is to make it one outcome. */
-static void find_outcome(struct graph_ranks *ranks, uint32_t flags) {
+static void find_outcome(struct graph_ranks *ranks) {
     int64_t status = atomic_load(&ranks->graph->stop), task = atomic_load(&ranks->graph->failed);
     ranks->outcome = status < 0 ? status * (INT64_C(1) << 32) + task : 0;
-    weft_op_t op = {.done = all_ended, .arg = ranks, .flags = flags};
-    weft_status_t st =
-        weft_allreduce(ranks->team, &ranks->outcome, &ranks->agreed, 1, WEFT_INT64, WEFT_MIN, &op);
-    if (st != WEFT_IN_PROGRESS) all_ended(st, ranks);
+    weft_coll_args_t args = {.kind = WEFT_COLL_ALLREDUCE,
+                             .type = WEFT_INT64,
+                             .reduction = WEFT_MIN,
+                             .src = &ranks->outcome,
+                             .dst = &ranks->agreed,
+                             .count = 1};
+    weft_status_t st = call_tagged(ranks, args, outcome_known, ranks);
+    if (st != WEFT_IN_PROGRESS) outcome_known(st, ranks);
 }
-
-/* ---- ends of runs that may go on after a loss ------------------------------------------------ */
 
 /* What a member says at the end: it has seen no loss; its run has no error. */
 enum { NO_LOSS = 1, NO_ERROR = 2 };
@@ -259,33 +315,37 @@ static bool any_missed(const struct graph_ranks *ranks) {
     return false;
 }
 
+/* A loss ends the run where nothing can run again. */
 static void ends_agreed(weft_status_t status, void *arg) {
     struct graph_ranks *ranks = arg;
-    if (status < 0)
-        all_ended(status, ranks);
-    else if (!(ranks->fine & NO_LOSS) || any_missed(ranks))
+    bool loss = status == WEFT_OK && (!(ranks->fine & NO_LOSS) || any_missed(ranks));
+    if (loss && may_go_on(ranks)) {
         weft__graph_recover(ranks);
-    else if (ranks->fine & NO_ERROR)
+    } else if (status == WEFT_OK && !loss && !(ranks->fine & NO_ERROR)) {
+        find_outcome(ranks);
+    } else {
+        if (loss) status = WEFT_ERR_PEER_FAILED;
+        if (status < 0) atomic_store(&ranks->graph->stop, status);
         weft__graph_end_run(ranks->graph);
-    else
-        find_outcome(ranks, 0);
+    }
 }
 
 /* Also a member that knows of a loss takes part, so that all make the same agreements. */
-static void agree_on_end(struct graph_ranks *ranks) {
+static void end_in_turn(struct graph_ranks *ranks) {
     weft_op_t op = {.done = ends_agreed, .arg = ranks};
     bool lost = ranks->lost || ranks->team->status < 0;
+    ranks->waits = false;
     ranks->fine = (lost ? 0 : NO_LOSS) | (atomic_load(&ranks->graph->stop) < 0 ? 0 : NO_ERROR);
     weft_status_t st = weft_team_agree(ranks->team, &ranks->fine, ranks->missed, &op);
     if (st != WEFT_IN_PROGRESS) ends_agreed(st, ranks);
 }
 
 static void run_over(void *arg) {
-    weft_graph_t *graph = arg;
-    if (may_go_on(graph->ranks))
-        agree_on_end(graph->ranks);
+    struct graph_ranks *ranks = ((weft_graph_t *)arg)->ranks;
+    if (is_first(ranks))
+        end_in_turn(ranks);
     else
-        find_outcome(graph->ranks, WEFT_COLL_SAFE);
+        ranks->waits = true;
 }
 
 /* A worker that ends takes no more functions. */
@@ -358,6 +418,7 @@ static weft_status_t registry_of(weft_worker_t *worker, struct graph_registry **
         registry = weft__new(worker, struct graph_registry);
         if (!registry) return WEFT_ERR_NO_MEMORY;
         list_init(&registry->graphs);
+        list_init(&registry->runs);
         weft_status_t st = weft__worker_attach(worker, &registry_key, registry, worker_closes);
         if (st < 0) {
             talloc_free(registry);
@@ -395,6 +456,7 @@ weft_status_t weft__graph_ranks_open(weft_graph_t *graph) {
 }
 
 void weft__graph_ranks_join(struct graph_ranks *ranks, weft_team_t *team) {
+    weft_team_t *before = ranks->team;
     if (ranks->team) list_remove(&ranks->watch.of_team);
     weft__results_forget_keys(ranks);
     ranks->team = team;
@@ -404,6 +466,9 @@ void weft__graph_ranks_join(struct graph_ranks *ranks, weft_team_t *team) {
     ranks->number = team->n_graphs++;
     ranks->watch.failed = team_failed;
     list_append(&team->watches, &ranks->watch.of_team);
+    if (!before) return;
+    leave_runs(ranks, before); /* and the next run of that team may end */
+    join_runs(ranks);
 }
 
 void weft__graph_ranks_close(weft_graph_t *graph) {

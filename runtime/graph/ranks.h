@@ -15,6 +15,8 @@ struct graph_ranks {
     weft_team_t *shrunken; /* the same, if the graph has made it; else NULL: it is the program's */
     weft_worker_t *worker;
     struct list of_registry;
+    struct list of_runs; /* while a run of it has not left the team */
+    bool runs, waits;    /* it is there; it waits for those before it */
     struct team_watch watch;
     uint32_t rank, size, number; /* number: among the team's graphs */
     uint32_t n_pure;             /* tasks that may run again elsewhere */
@@ -51,6 +53,10 @@ void weft__graph_ranks_done(struct task *task);
 void weft__graph_ranks_stop(weft_graph_t *graph);
 /* Nothing is left to do at this member. Any thread. */
 void weft__graph_ranks_over(weft_graph_t *graph);
+/* A barrier of the members of this graph alone, apart from the other collectives of the team. */
+weft_status_t weft__graph_ranks_meet(struct graph_ranks *ranks, weft_done_fn done);
+/* The run has ended here: the next one of its team may agree on its end. */
+void weft__graph_ranks_ended(struct graph_ranks *ranks);
 /* All members have begun, or begun again. */
 void weft__graph_ranks_began(weft_status_t status, void *graph);
 /* From now on these members take part. */

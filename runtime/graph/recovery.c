@@ -1,12 +1,12 @@
 /*
- * A run goes on after the loss of members. The members that are left (1) make a team of themselves,
- * (2) exchange who they were and why they stopped, (3) find out who has which results, and
- * (4) begin again with what is left: tasks without a result, of which those of the lost members
- * must be pure. Everything is decided by what all of them know, so all decide the same.
+ * The port of the recovery's machine (recovery.fsm). What is left of a run are the tasks without a
+ * result, of which those of the lost members must be pure. Everything is decided by what all
+ * members that are left know, so all decide the same.
  */
 #include "results.h"
 
 #include <base/alloc.h>
+#include <base/compiler.h>
 #include <base/status.h>
 #include <string.h>
 
@@ -17,9 +17,14 @@ struct words {
 };
 
 struct recovery {
+    struct recovery_core core;
     struct graph_ranks *ranks;
-    weft_team_t *team; /* the new one */
+    struct job act;
+    enum recovery_effect asked; /* for `act` */
+    weft_team_t *team;          /* the new one; NULL: none */
     uint32_t tries;
+    weft_status_t status; /* that the run ends with, and of which task */
+    uint32_t task;
     struct words mine, *words; /* of all its members */
     bool *needed;              /* each task: it runs again */
     uint32_t *mine_has, *has;  /* of each task: 1 + the highest rank that has its result; 0: none */
@@ -29,16 +34,25 @@ static bool is_here(const struct task *task) {
     return task_is_done(&task->core.fsm) && !atomic_load(&task->given_back);
 }
 
-static void end(struct recovery *r, weft_status_t status, uint32_t task) {
-    weft_graph_t *graph = r->ranks->graph;
-    atomic_store(&graph->stop, status);
-    atomic_store(&graph->failed, task);
-    r->ranks->recovery = NULL;
-    talloc_free(r);
-    weft__graph_end_run(graph);
+static void step(struct recovery *r, enum recovery_event event) {
+    weft__fsm_step(&r->core.fsm, event);
 }
 
-/* ---- (4) the rest of the run ----------------------------------------------------------------- */
+static void refuse(struct recovery *r, weft_status_t status, uint32_t task) {
+    r->status = status;
+    r->task = task;
+    step(r, RECOVERY_EV_REFUSED);
+}
+
+/* Another member was lost, unless the reason is this process's own. */
+static void fail(struct recovery *r, weft_status_t status) {
+    if (++r->tries < r->ranks->size)
+        step(r, RECOVERY_EV_FAIL);
+    else
+        refuse(r, status, WEFT_NO_TASK);
+}
+
+/* ---- the rest of the run --------------------------------------------------------------------- */
 
 /* The new rank of a member of the old team. UINT32_MAX: it is lost. */
 static uint32_t new_rank(const struct recovery *r, uint32_t old) {
@@ -119,13 +133,12 @@ static void go_on(struct recovery *r) {
     struct graph_ranks *ranks = r->ranks;
     weft_graph_t *graph = ranks->graph;
     weft_team_t *before = ranks->shrunken;
-    weft_op_t op = {.done = begun_again, .arg = graph};
     share_tasks(r);
     count_inputs(graph);
     weft__graph_ranks_join(ranks, r->team);
     ranks->shrunken = r->team;
     ranks->recovery = NULL;
-    talloc_free(r);
+    weft__free_later(weft__worker_reactor(ranks->worker), r);
     if (before) weft_team_close(before, NULL);
     ranks->lost = ranks->stopped = ranks->begun = false;
     weft__results_count_uses(graph);
@@ -135,45 +148,29 @@ static void go_on(struct recovery *r) {
     atomic_store(&graph->n_left, weft__graph_count(graph) + 1);
     weft_status_t st = weft__results_reserve(graph);
     if (st < 0) weft__graph_stop(graph, st, WEFT_NO_TASK);
-    st = weft_barrier(ranks->team, &op);
+    st = weft__graph_ranks_meet(ranks, begun_again);
     if (st != WEFT_IN_PROGRESS) begun_again(st, graph);
 }
 
-/* ---- (3) who has which results --------------------------------------------------------------- */
-
-static void shrink(struct recovery *r);
-
-/* Another member was lost meanwhile. The team that was to be is given up. */
-static void again(struct recovery *r, weft_status_t status) {
-    if (r->team) weft_team_close(r->team, NULL);
-    r->team = NULL;
-    if (++r->tries < r->ranks->size)
-        shrink(r);
-    else
-        end(r, status, WEFT_NO_TASK);
-}
+/* ---- steps, each of which has one outcome for all that are left ------------------------------ */
 
 static void results_known(weft_status_t status, void *arg) {
     struct recovery *r = arg;
     if (status < 0) {
-        again(r, status);
+        fail(r, status);
         return;
     }
     find_needed(r);
     uint32_t lost = find_lost(r);
-    if (lost == WEFT_NO_TASK) {
-        go_on(r);
-        return;
-    }
-    if (r->ranks->shrunken) weft_team_close(r->ranks->shrunken, NULL);
-    weft__graph_ranks_join(r->ranks, r->team); /* tasks keep their ranks of before: it ends here */
-    r->ranks->shrunken = r->team;
-    end(r, WEFT_ERR_PEER_FAILED, lost);
+    if (lost == WEFT_NO_TASK)
+        step(r, RECOVERY_EV_DONE);
+    else
+        refuse(r, WEFT_ERR_PEER_FAILED, lost);
 }
 
-static void find_results(struct recovery *r) {
+static void ask_results(struct recovery *r) {
     const weft_graph_t *graph = r->ranks->graph;
-    weft_op_t op = {.done = results_known, .arg = r};
+    weft_op_t op = {.done = results_known, .arg = r, .flags = WEFT_COLL_SAFE};
     for (uint32_t i = 0; i < graph->n_tasks; i++)
         r->mine_has[i] = is_here(graph->task[i]) ? r->team->rank + 1 : 0;
     weft_status_t st =
@@ -181,26 +178,23 @@ static void find_results(struct recovery *r) {
     if (st != WEFT_IN_PROGRESS) results_known(st, r);
 }
 
-/* ---- (2) who they were, and why they stopped ------------------------------------------------- */
-
 static void words_known(weft_status_t status, void *arg) {
     struct recovery *r = arg;
     if (status < 0) {
-        again(r, status);
+        fail(r, status);
         return;
     }
     for (uint32_t i = 0; i < r->team->size; i++) {
         if (r->words[i].status == WEFT_OK) continue;
-        weft_team_close(r->team, NULL);
-        end(r, (weft_status_t)r->words[i].status, r->words[i].task);
+        refuse(r, (weft_status_t)r->words[i].status, r->words[i].task);
         return;
     }
-    find_results(r);
+    step(r, RECOVERY_EV_DONE);
 }
 
-static void exchange_words(struct recovery *r) {
+static void ask_words(struct recovery *r) {
     const weft_graph_t *graph = r->ranks->graph;
-    weft_op_t op = {.done = words_known, .arg = r};
+    weft_op_t op = {.done = words_known, .arg = r, .flags = WEFT_COLL_SAFE};
     weft_status_t stop = (weft_status_t)atomic_load(&graph->stop);
     r->mine = (struct words){r->ranks->rank, r->ranks->lost ? WEFT_OK : stop,
                              atomic_load(&graph->failed)};
@@ -208,32 +202,87 @@ static void exchange_words(struct recovery *r) {
     if (st != WEFT_IN_PROGRESS) words_known(st, r);
 }
 
-/* ---- (1) a team of those that are left ------------------------------------------------------- */
-
 static void shrunk(weft_team_t *team, weft_status_t status, void *arg) {
     struct recovery *r = arg;
     r->team = team;
     if (status < 0)
-        again(r, status);
+        fail(r, status);
     else
-        exchange_words(r);
+        step(r, RECOVERY_EV_DONE);
 }
 
 static void shrink(struct recovery *r) {
     weft_team_params_t params = {.on_ready = shrunk, .arg = r};
     weft_status_t st = weft_team_shrink(r->ranks->team, &params);
-    if (st < 0) end(r, st, WEFT_NO_TASK);
+    if (st < 0) refuse(r, st, WEFT_NO_TASK);
 }
+
+static void drop(struct recovery *r) {
+    if (r->team) weft_team_close(r->team, NULL);
+    r->team = NULL;
+}
+
+/* ---- its machine ----------------------------------------------------------------------------- */
+
+static void end(struct recovery *r) {
+    weft_graph_t *graph = r->ranks->graph;
+    atomic_store(&graph->stop, r->status);
+    atomic_store(&graph->failed, r->task);
+    r->ranks->recovery = NULL;
+    weft__free_later(weft__worker_reactor(r->ranks->worker), r);
+    weft__graph_end_run(graph);
+}
+
+/* What the last step asked for. It may step the machine in turn. */
+static void act(struct job *job) {
+    struct recovery *r = container_of(job, struct recovery, act);
+    switch (r->asked) {
+    case RECOVERY_FX_SHRINK: shrink(r); break;
+    case RECOVERY_FX_ASK_WORDS: ask_words(r); break;
+    case RECOVERY_FX_ASK_RESULTS: ask_results(r); break;
+    case RECOVERY_FX_GO_ON: go_on(r); break;
+    case RECOVERY_FX_END: end(r); break;
+    case RECOVERY_FX_DROP:
+    case RECOVERY_N_EFFECTS: break;
+    }
+}
+
+static void ask(struct recovery *r, enum recovery_effect effect) {
+    r->asked = effect;
+    weft__job_post(weft__worker_reactor(r->ranks->worker), &r->act);
+}
+
+static void on_effect(struct fsm *m, unsigned effect) {
+    struct recovery *r = container_of(m, struct recovery, core.fsm);
+    if (effect == RECOVERY_FX_DROP)
+        drop(r);
+    else
+        ask(r, (enum recovery_effect)effect);
+}
+
+/* All events are this process's own: one that does not fit is a defect. */
+static void on_fail(struct fsm *m, unsigned event, enum fsm_verb why) {
+    struct recovery *r = container_of(m, struct recovery, core.fsm);
+    (void)event, (void)why;
+    r->status = WEFT_ERR_INTERNAL;
+    r->task = WEFT_NO_TASK;
+    drop(r);
+    ask(r, RECOVERY_FX_END);
+}
+
+static const struct fsm_port port = {&weft__recovery_machine, on_effect, on_fail};
 
 static struct recovery *new_recovery(struct graph_ranks *ranks) {
     uint32_t n = ranks->graph->n_tasks + 1;
     struct recovery *r = weft__new(ranks, struct recovery);
     if (!r) return NULL;
     r->ranks = ranks;
+    r->act.run = act;
     r->words = weft__alloc(r, ranks->size * sizeof *r->words, "members");
     r->mine_has = weft__alloc(r, n * sizeof *r->mine_has, "results");
     r->has = weft__alloc(r, n * sizeof *r->has, "results");
     r->needed = weft__alloc(r, n * sizeof *r->needed, "tasks");
+    fsm_init(&r->core.fsm, &port, RECOVERY_IDLE, ranks->number + 1);
     if (r->words && r->mine_has && r->has && r->needed) return r;
     talloc_free(r);
     return NULL;
@@ -243,7 +292,7 @@ void weft__graph_recover(struct graph_ranks *ranks) {
     weft_graph_t *graph = ranks->graph;
     ranks->recovery = new_recovery(ranks);
     if (ranks->recovery) {
-        shrink(ranks->recovery);
+        step(ranks->recovery, RECOVERY_EV_START);
         return;
     }
     atomic_store(&graph->stop, WEFT_ERR_NO_MEMORY);

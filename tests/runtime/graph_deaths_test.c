@@ -109,6 +109,61 @@ TEST(results_that_lay_in_a_process_that_dies_are_made_again) {
     read_in_place = false;
 }
 
+/* ---- two graphs of one team ------------------------------------------------------------------ */
+
+static void note_end(weft_status_t status, void *arg) {
+    *(weft_status_t *)arg = status;
+}
+
+/* Their tasks end in another order at each member, and a process dies in one of them. */
+static void survive_twice(const char *store, uint32_t rank, uint32_t size) {
+    weft_graph_t *graph[2];
+    weft_status_t outcome[2] = {WEFT_IN_PROGRESS, WEFT_IN_PROGRESS};
+    weft_view_t *view = join(store, rank, size);
+    weft_worker_t *worker = weft_view_worker(view);
+    own_rank = rank;
+    for (int i = 0; i < 2; i++) {
+        weft_graph_params_t params = {.n_threads = 1, .team = weft_view_team(view)};
+        CHECK_EQ(weft_graph_create(&params, &graph[i]), WEFT_OK);
+        add_tasks(graph[i], size, PURE);
+    }
+    for (int again = 0; again < 2; again++) {
+        for (int i = 0; i < 2; i++) {
+            outcome[i] = WEFT_IN_PROGRESS;
+            CHECK_EQ(weft_graph_run(graph[i], worker, note_end, &outcome[i]), WEFT_IN_PROGRESS);
+        }
+        while (outcome[0] == WEFT_IN_PROGRESS || outcome[1] == WEFT_IN_PROGRESS)
+            weft_worker_wait(worker, 100);
+        for (int i = 0; i < 2; i++) {
+            CHECK_EQ(outcome[i], WEFT_OK);
+            check_results(graph[i], found + i * TASKS);
+        }
+    }
+    for (int i = 0; i < 2; i++) weft_graph_destroy(graph[i]);
+    CHECK_EQ(weft_view_release_wait(view), WEFT_OK);
+}
+
+static void two_graphs(uint32_t who, uint32_t at) {
+    size_t bytes = sizeof *shared + (size_t)2 * TASKS;
+    shared = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    found = (_Atomic uint8_t *)(shared + 1);
+    shared->dies_at = at;
+    victims = who;
+    in_processes(RANKS, survive_twice);
+    for (uint32_t i = 0; i < 2 * TASKS; i++) CHECK(found[i]);
+    munmap(shared, bytes);
+}
+
+TEST(two_graphs_of_one_team_run_at_once) {
+    two_graphs(0, 0);
+}
+
+TEST(two_graphs_of_one_team_recover_at_once) {
+    static const uint32_t at[] = {1, 50, 150, 230};
+    for (uint32_t i = 0; i < 4; i++) two_graphs(1u << i, at[i]);
+    two_graphs(1u << 0 | 1u << 2, 100);
+}
+
 static void end_by_name(const char *store, uint32_t rank, uint32_t size) {
     weft_graph_t *graph;
     const char *name = NULL;

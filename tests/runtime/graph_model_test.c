@@ -80,3 +80,57 @@ TEST(a_task_of_another_member_ends_once_in_each_run) {
                                                .agreed = ended};
     CHECK(model_holds(&model));
 }
+
+/* ---- a run that goes on after a loss --------------------------------------------------------- */
+
+static const struct explore_effect recovery_effects[RECOVERY_N_EFFECTS] = {
+    [RECOVERY_FX_DROP] = {EXPLORE_NOTIFY, 0},      [RECOVERY_FX_SHRINK] = {EXPLORE_NOTIFY, 0},
+    [RECOVERY_FX_ASK_WORDS] = {EXPLORE_NOTIFY, 0}, [RECOVERY_FX_ASK_RESULTS] = {EXPLORE_NOTIFY, 0},
+    [RECOVERY_FX_GO_ON] = {EXPLORE_NOTIFY, 0},     [RECOVERY_FX_END] = {EXPLORE_NOTIFY, 0},
+};
+
+/* A step ends once for each time that it was asked for. */
+#define IN_STEP (IN(RECOVERY_SHRINKING) | IN(RECOVERY_WORDS) | IN(RECOVERY_RESULTS))
+enum { LOSSES = 1 }; /* the explorer counts to two */
+static const struct explore_local recovery_locals[] = {
+    {.event = RECOVERY_EV_START, .budget = 1},
+    {.event = RECOVERY_EV_DONE, .budget = 3 * (LOSSES + 1), .states = IN_STEP},
+    {.event = RECOVERY_EV_FAIL, .budget = LOSSES, .states = IN_STEP},
+    {.event = RECOVERY_EV_REFUSED, .budget = 1, .states = IN_STEP},
+};
+static const struct explore_role recovery_role = {.machine = &weft__recovery_machine,
+                                                  .size = sizeof(struct recovery_core),
+                                                  .start = RECOVERY_IDLE,
+                                                  EXPLORE_LOCALS_OF(recovery_locals),
+                                                  .effects = recovery_effects};
+
+/* The run goes on or ends, once; each team that was given up is closed; and results are asked for
+ * in a team whose members are known. */
+static const char *goes_on_or_ends(const struct explore_world *w) {
+    unsigned on = explore_notified(w, 0, RECOVERY_FX_GO_ON);
+    unsigned ended = explore_notified(w, 0, RECOVERY_FX_END);
+    unsigned teams = explore_notified(w, 0, RECOVERY_FX_SHRINK);
+    unsigned dropped = explore_notified(w, 0, RECOVERY_FX_DROP);
+    bool over = w->peer[0]->state == RECOVERY_OVER;
+    if (on + ended != over) return "it goes on or ends, and is over then";
+    if (dropped + !over + on != teams + (w->peer[0]->state == RECOVERY_IDLE))
+        return "one team is left to a run that goes on, and none to one that ends";
+    if (explore_notified(w, 0, RECOVERY_FX_ASK_RESULTS) >
+        explore_notified(w, 0, RECOVERY_FX_ASK_WORDS))
+        return "results are asked for before it is known who is left";
+    return NULL;
+}
+
+static bool recovery_over(const struct explore_world *w) {
+    return w->peer[0]->state == RECOVERY_OVER;
+}
+
+TEST(a_recovery_goes_on_or_ends_once) {
+    static const struct explore_model model = {.name = "recovery",
+                                               .role = {&recovery_role},
+                                               .n_peers = 1,
+                                               .invariant = goes_on_or_ends,
+                                               .agreed = recovery_over};
+    CHECK(model_holds(&model));
+    CHECK_EQ(explore_unreached(&weft__recovery_machine, stdout), 0);
+}
