@@ -49,20 +49,23 @@ typedef struct weft_graph_params {
     void (*on_progress)(uint32_t done, uint32_t total, void *arg);
     void *arg;
     /*
-     * Not NULL: a graph over the members of the team. Every member creates it, in the same order as
-     * its collectives, adds the same tasks and starts its runs. A task is run by one member. The
-     * members that have successors of it read its result one-sidedly where it lies; up to the
-     * setting graph.inline it is sent to them. A run ends with one outcome for all members:
+     * Not NULL: a graph over the members of the team. Every member creates the graphs of a team,
+     * and begins their runs, in the same order, and adds the same tasks. A task is run by one
+     * member. The members that have successors of it read its result one-sidedly where it lies; up
+     * to the setting graph.inline it is sent to them. A run ends with one outcome for all members:
      * that of a task that failed anywhere, or of a member that was lost.
      *
      * With pure tasks (retries) a run survives the loss of members. Those that are left shrink the
      * team, keep the results that they have, and go on with the rest; only a task that is not pure,
      * and whose result is lost, ends the run as PEER_FAILED. The tasks of the lost stay with those
-     * that took them. One graph of a team at a time goes on so. `team` is as a failed team is, and
-     * is still to be closed by the program.
-     * Functions of this header
-     * are called on the thread of the team's worker, which has to make progress. The team must
-     * outlive the graph.
+     * that took them. `team` is as a failed team is, and is still to be closed by the program.
+     *
+     * Several graphs of one team may run at once; their ends are agreed on in the order of their
+     * begins. Meanwhile the program may call collectives of the team, but no safe ones
+     * (WEFT_COLL_SAFE) and no agreement: only one of those is made at a time.
+     *
+     * Functions of this header are called on the thread of the team's worker, which has to make
+     * progress. The team must outlive the graph.
      */
     weft_team_t *team;
     /* The number of GPUs of this process that tasks may use (on_gpu), at most n_threads. Each has

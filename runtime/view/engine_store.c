@@ -3,6 +3,7 @@
  * rank 0 is not there yet.
  */
 #include "engine.h"
+#include "machines.h"
 #include "store_server.h"
 
 #include <base/alloc.h>
@@ -23,52 +24,61 @@ enum { RETRY_NS = 20000000 };
 
 struct store_session {
     struct view_session session;
+    struct store_dial_core core;
     weft_worker_t *worker;
     struct reactor *reactor;
     struct addrinfo *at;
     struct store_server *server; /* at rank 0 */
     struct watch dial;           /* while it connects */
+    struct job refused;          /* it could not begin to */
     struct timer retry;
     struct run_client *client; /* NULL: not connected */
-    /* The allgather that waits for the connection. */
-    bool asked;
+    /* An allgather, which may wait for the connection. */
     const void *mine;
     void *all;
     size_t len;
     weft_done_fn done;
     void *done_arg;
+    weft_status_t passed; /* what passing it on returned; IN_PROGRESS while it waits */
+    bool calls;           /* within its call */
 };
 
-/* ---- the exchange -------------------------------------------------------------------------- */
-
-static weft_status_t pass_on(struct store_session *s) {
-    const weft_exchange_t *x = weft__run_client_exchange(s->client);
-    s->asked = false;
-    return x->allgather(x->arg, s->worker, s->mine, s->len, s->all, s->done, s->done_arg);
+static void step(struct store_session *s, enum store_dial_event event) {
+    weft__fsm_step(&s->core.fsm, event);
 }
+
+/* ---- the exchange -------------------------------------------------------------------------- */
 
 static weft_status_t allgather_store(void *arg, weft_worker_t *worker, const void *mine, size_t len,
                                      void *all, weft_done_fn done, void *done_arg) {
     struct store_session *s = arg;
     (void)worker;
     s->mine = mine, s->len = len, s->all = all, s->done = done, s->done_arg = done_arg;
-    if (s->client) return pass_on(s);
-    s->asked = true;
-    return WEFT_IN_PROGRESS;
+    s->passed = WEFT_IN_PROGRESS;
+    s->calls = true;
+    step(s, STORE_DIAL_EV_ASK);
+    s->calls = false;
+    return s->passed;
 }
 
 static void cancel_store(void *arg) {
-    struct store_session *s = arg;
-    s->asked = false;
-    if (!s->client) return;
-    const weft_exchange_t *x = weft__run_client_exchange(s->client);
-    x->cancel(x->arg);
+    step(arg, STORE_DIAL_EV_CANCEL);
 }
 
-static void fail_asked(struct store_session *s, weft_status_t status) {
-    if (!s->asked) return;
-    s->asked = false;
-    s->done(status, s->done_arg);
+/* An error is what the call returns, or else what its callback gets. */
+static void settle(struct store_session *s, weft_status_t status) {
+    s->passed = status;
+    if (status < 0 && !s->calls) s->done(status, s->done_arg);
+}
+
+static void pass_on(struct store_session *s) {
+    const weft_exchange_t *x = weft__run_client_exchange(s->client);
+    settle(s, x->allgather(x->arg, s->worker, s->mine, s->len, s->all, s->done, s->done_arg));
+}
+
+static void recall(struct store_session *s) {
+    const weft_exchange_t *x = weft__run_client_exchange(s->client);
+    x->cancel(x->arg);
 }
 
 /* ---- the connection ------------------------------------------------------------------------ */
@@ -81,14 +91,7 @@ static void connected(struct store_session *s, int fd) {
     if (send(fd, hello, sizeof hello, MSG_NOSIGNAL) == (ssize_t)sizeof hello)
         st = weft__run_client_create(fd, x->rank, x->size, &s->client);
     if (st < 0) close(fd);
-    if (st == WEFT_OK && s->asked) st = pass_on(s);
-    if (st < 0) fail_asked(s, st);
-}
-
-static void dial(struct store_session *s);
-
-static void try_later(struct store_session *s) {
-    weft__timer_start(s->reactor, &s->retry, weft__now(s->reactor) + RETRY_NS); /* reserved */
+    step(s, st < 0 ? STORE_DIAL_EV_FAILED : STORE_DIAL_EV_GREETED);
 }
 
 static void dialed(struct watch *watch, int events) {
@@ -102,26 +105,60 @@ static void dialed(struct watch *watch, int events) {
         return;
     }
     close(fd);
-    try_later(s);
+    step(s, STORE_DIAL_EV_REFUSED);
+}
+
+static void refused(struct job *job) {
+    step(container_of(job, struct store_session, refused), STORE_DIAL_EV_REFUSED);
 }
 
 static void retry(struct timer *timer) {
-    dial(container_of(timer, struct store_session, retry));
+    step(container_of(timer, struct store_session, retry), STORE_DIAL_EV_RETRY);
 }
 
 static void dial(struct store_session *s) {
     int fd = socket(s->at->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (fd < 0) {
-        try_later(s);
-        return;
-    }
-    int now = connect(fd, s->at->ai_addr, s->at->ai_addrlen);
-    if ((now == 0 || errno == EINPROGRESS) &&
+    int now = fd < 0 ? -1 : connect(fd, s->at->ai_addr, s->at->ai_addrlen);
+    if (fd >= 0 && (now == 0 || errno == EINPROGRESS) &&
         weft__watch_start(s->reactor, &s->dial, fd, WATCH_WRITE) == WEFT_OK)
         return;
-    close(fd);
-    try_later(s);
+    if (fd >= 0) close(fd);
+    weft__job_post(s->reactor, &s->refused);
 }
+
+/* ---- its machine (store_dial.fsm) ------------------------------------------------------------ */
+
+static void hang_up(struct store_session *s) {
+    weft__job_drop(s->reactor, &s->refused);
+    if (!s->dial.events) return;
+    weft__watch_stop(s->reactor, &s->dial);
+    close(s->dial.fd);
+}
+
+static void on_effect(struct fsm *m, unsigned effect) {
+    struct store_session *s = container_of(m, struct store_session, core.fsm);
+    switch ((enum store_dial_effect)effect) {
+    case STORE_DIAL_FX_DIAL: dial(s); break;
+    case STORE_DIAL_FX_PAUSE: /* reserved */
+        weft__timer_start(s->reactor, &s->retry, weft__now(s->reactor) + RETRY_NS);
+        break;
+    case STORE_DIAL_FX_PASS: pass_on(s); break;
+    case STORE_DIAL_FX_DENY: settle(s, WEFT_ERR_PEER_FAILED); break;
+    case STORE_DIAL_FX_RECALL: recall(s); break;
+    case STORE_DIAL_FX_HANG_UP: hang_up(s); break;
+    case STORE_DIAL_FX_UNPAUSE: weft__timer_stop(s->reactor, &s->retry); break;
+    case STORE_DIAL_N_EFFECTS: break;
+    }
+}
+
+/* All events are this process's own: one that does not fit is a defect. */
+static void on_fail(struct fsm *m, unsigned event, enum fsm_verb why) {
+    struct store_session *s = container_of(m, struct store_session, core.fsm);
+    (void)event, (void)why;
+    settle(s, WEFT_ERR_INTERNAL);
+}
+
+static const struct fsm_port port = {&weft__store_dial_machine, on_effect, on_fail};
 
 /* ---- who and where ------------------------------------------------------------------------- */
 
@@ -172,7 +209,7 @@ static weft_status_t begin(struct store_session *s) {
     const weft_exchange_t *x = &s->session.exchange;
     int fd;
     if (x->rank > 0) {
-        dial(s);
+        step(s, STORE_DIAL_EV_START);
         return WEFT_OK;
     }
     weft_status_t st = weft__store_server_start(s, s->reactor, s->at, x->size, &fd, &s->server);
@@ -197,6 +234,8 @@ static weft_status_t start_store(const void *parent, weft_worker_t *worker,
     s->reactor = weft__worker_reactor(worker);
     s->dial.ready = dialed;
     s->retry.fire = retry;
+    s->refused.run = refused;
+    fsm_init(&s->core.fsm, &port, STORE_DIAL_IDLE, rank + 1);
     weft_status_t st = resolve(address(params), &s->at);
     if (st == WEFT_OK) st = weft__timer_reserve(s->reactor, &s->retry);
     if (st == WEFT_OK) st = begin(s);
@@ -212,11 +251,8 @@ static weft_status_t start_store(const void *parent, weft_worker_t *worker,
 
 static void stop_store(struct view_session *session) {
     struct store_session *s = (struct store_session *)session;
+    step(s, STORE_DIAL_EV_STOP);
     weft__timer_release(s->reactor, &s->retry);
-    if (s->dial.events) {
-        weft__watch_stop(s->reactor, &s->dial);
-        close(s->dial.fd);
-    }
     if (s->client) weft__run_client_free(s->client);
     if (s->server) weft__store_server_stop(s->server);
     freeaddrinfo(s->at);

@@ -41,3 +41,46 @@ static void view_act_close(struct fsm *m) {
 static void view_act_stop(struct fsm *m) {
     fsm_effect(m, VIEW_FX_STOP);
 }
+
+#define FSM_NAME   store_dial
+#define FSM_PREFIX STORE_DIAL
+#include <fsm/define.h>
+
+static struct store_dial_core *dial_core(struct fsm *m) {
+    return (struct store_dial_core *)m;
+}
+static void store_dial_act_dial(struct fsm *m) {
+    fsm_effect(m, STORE_DIAL_FX_DIAL);
+}
+static void store_dial_act_pause(struct fsm *m) {
+    fsm_effect(m, STORE_DIAL_FX_PAUSE);
+}
+static void store_dial_act_up(struct fsm *m) {
+    if (dial_core(m)->asked) fsm_effect(m, STORE_DIAL_FX_PASS);
+    dial_core(m)->asked = false;
+}
+static void store_dial_act_broken(struct fsm *m) {
+    if (dial_core(m)->asked) fsm_effect(m, STORE_DIAL_FX_DENY);
+    dial_core(m)->asked = false;
+}
+static void store_dial_act_keep(struct fsm *m) {
+    dial_core(m)->asked = true;
+}
+static void store_dial_act_pass(struct fsm *m) {
+    fsm_effect(m, STORE_DIAL_FX_PASS);
+}
+static void store_dial_act_deny(struct fsm *m) {
+    fsm_effect(m, STORE_DIAL_FX_DENY);
+}
+static void store_dial_act_forget(struct fsm *m) {
+    dial_core(m)->asked = false;
+}
+static void store_dial_act_recall(struct fsm *m) {
+    fsm_effect(m, STORE_DIAL_FX_RECALL);
+}
+static void store_dial_act_hang_up(struct fsm *m) {
+    fsm_effect(m, STORE_DIAL_FX_HANG_UP);
+}
+static void store_dial_act_unpause(struct fsm *m) {
+    fsm_effect(m, STORE_DIAL_FX_UNPAUSE);
+}

@@ -15,6 +15,17 @@ struct finalizers_core {
     struct fsm fsm;
 };
 
+#include "store_dial.fsm"
+#define FSM_NAME   store_dial
+#define FSM_PREFIX STORE_DIAL
+#define FSM_SETS   STORE_DIAL_SETS
+#include <fsm/declare.h>
+
+struct store_dial_core {
+    struct fsm fsm;
+    bool asked; /* an allgather waits for the connection */
+};
+
 #include "view.fsm"
 #define FSM_NAME   view
 #define FSM_PREFIX VIEW

@@ -340,6 +340,34 @@ TEST(a_cancel_before_all_have_begun_ends_the_run_of_all) {
     graphs_down(&c);
 }
 
+TEST(collectives_of_the_program_may_stand_between_a_begin_and_an_end) {
+    struct crew c;
+    struct rank barrier[3];
+    graphs_up(&c, 3, "self,shm");
+    for (uint32_t r = 0; r < 3; r++)
+        add_to_all(&c, &(weft_task_params_t){.fn = add, .result_size = 8, .on_rank = 1, .rank = r});
+    for (int again = 0; again < 3; again++) {
+        for (uint32_t i = 0; i < 6; i++) { /* each member in another order */
+            uint32_t r = i % 3;
+            if ((i < 3) == (r == 1)) {
+                expect_outcome(&barrier[r]);
+                posted(&barrier[r], weft_barrier(c.rank[r].team, OP_OF(&barrier[r])));
+            } else {
+                expect_outcome(&c.rank[r]);
+                CHECK_EQ(weft_graph_run(graph[r], c.rank[r].worker, on_outcome, &c.rank[r]),
+                         WEFT_IN_PROGRESS);
+            }
+            for (int k = 0; k < 30; k++) crew_turn(&c);
+        }
+        UNTIL(&c, all_notified(&c));
+        for (uint32_t r = 0; r < 3; r++) {
+            UNTIL(&c, barrier[r].outcome_calls);
+            CHECK(c.rank[r].outcome == WEFT_OK && barrier[r].outcome == WEFT_OK);
+        }
+    }
+    graphs_down(&c);
+}
+
 TEST(a_task_runs_on_the_host_of_a_member) {
     struct crew c;
     const void *data;

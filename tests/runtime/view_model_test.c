@@ -103,7 +103,68 @@ TEST(a_view_can_always_be_released) {
     CHECK(model_holds(&model));
 }
 
+/* ---- dialing the store --------------------------------------------------------------------- */
+
+static const struct explore_effect dial_effects[STORE_DIAL_N_EFFECTS] = {
+    [STORE_DIAL_FX_DIAL] = {EXPLORE_NOTIFY, 0},
+    [STORE_DIAL_FX_PAUSE] = {EXPLORE_ARM, STORE_DIAL_EV_RETRY},
+    [STORE_DIAL_FX_PASS] = {EXPLORE_NOTIFY, 0},
+    [STORE_DIAL_FX_DENY] = {EXPLORE_NOTIFY, 0},
+    [STORE_DIAL_FX_RECALL] = {EXPLORE_NOTIFY, 0},
+    [STORE_DIAL_FX_HANG_UP] = {EXPLORE_NOTIFY, 0},
+    [STORE_DIAL_FX_UNPAUSE] = {EXPLORE_NOTIFY, 0},
+};
+
+/* Rank 0 is connected at once; the others dial. A cancelled allgather may be asked for again. */
+#define ALIVE \
+    (IN(STORE_DIAL_DIALING) | IN(STORE_DIAL_PAUSED) | IN(STORE_DIAL_UP) | IN(STORE_DIAL_BROKEN))
+static const struct explore_local dial_locals[] = {
+    {.event = STORE_DIAL_EV_START, .budget = 1, .states = IN(STORE_DIAL_IDLE)},
+    {.event = STORE_DIAL_EV_REFUSED, .budget = 2, .states = IN(STORE_DIAL_DIALING)},
+    {.event = STORE_DIAL_EV_RETRY, .armed = true, .states = IN(STORE_DIAL_PAUSED)},
+    {.event = STORE_DIAL_EV_GREETED,
+     .budget = 1,
+     .states = IN(STORE_DIAL_IDLE) | IN(STORE_DIAL_DIALING)},
+    {.event = STORE_DIAL_EV_FAILED,
+     .budget = 1,
+     .states = IN(STORE_DIAL_IDLE) | IN(STORE_DIAL_DIALING)},
+    {.event = STORE_DIAL_EV_ASK, .budget = 1, .states = ALIVE},
+    {.event = STORE_DIAL_EV_CANCEL, .budget = 1, .states = ALIVE},
+    {.event = STORE_DIAL_EV_STOP, .budget = 1},
+};
+static const struct explore_role dial_role = {.machine = &weft__store_dial_machine,
+                                              .size = sizeof(struct store_dial_core),
+                                              .start = STORE_DIAL_IDLE,
+                                              EXPLORE_LOCALS_OF(dial_locals),
+                                              .effects = dial_effects};
+
+/* What is asked for is answered once: passed on when the connection is there, or denied. */
+static const char *answered_once(const struct explore_world *w) {
+    const struct store_dial_core *core = (const struct store_dial_core *)w->peer[0];
+    unsigned answers =
+        explore_notified(w, 0, STORE_DIAL_FX_PASS) + explore_notified(w, 0, STORE_DIAL_FX_DENY);
+    if (answers > 1) return "an allgather is answered twice";
+    if (core->asked && answers) return "an allgather waits that was answered";
+    if (core->asked && (IN(core->fsm.state) & (IN(STORE_DIAL_UP) | IN(STORE_DIAL_BROKEN))))
+        return "an allgather waits for what has come";
+    return NULL;
+}
+
+static bool dial_ended(const struct explore_world *w) {
+    return w->peer[0]->state == STORE_DIAL_ENDED;
+}
+
+TEST(an_allgather_at_the_store_is_answered_once_whenever_the_connection_comes) {
+    static const struct explore_model model = {.name = "store_dial",
+                                               .role = {&dial_role},
+                                               .n_peers = 1,
+                                               .invariant = answered_once,
+                                               .agreed = dial_ended};
+    CHECK(model_holds(&model));
+}
+
 TEST(every_cell_of_the_views_machines_is_reached) {
+    CHECK_EQ(explore_unreached(&weft__store_dial_machine, stdout), 0);
     CHECK_EQ(explore_unreached(&weft__finalizers_machine, stdout), 0);
     CHECK_EQ(explore_unreached(&weft__view_machine, stdout), 0);
 }
