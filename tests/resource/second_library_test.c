@@ -2,6 +2,9 @@
 #include "second_library/second.h"
 #include "shared.h"
 
+#include <pthread.h>
+#include <stdatomic.h>
+
 enum { ID = 1, TAG = 1, MARK = 0xf1257, IN_FLIGHT = 1024 };
 /* From each of the four to its peer: two hundred and fifty thousand; under a sanitizer too. */
 enum { NUMBERS = 250000 };
@@ -14,10 +17,10 @@ struct number {
 struct program {
     weft_worker_t *worker;
     weft_ep_t *ep;
-    uint32_t sent, even, odd, wrong;
-    size_t received;
+    uint32_t sent, even, odd;
+    atomic_uint wrong;
+    atomic_size_t received, in_flight;
     struct number in, out[IN_FLIGHT];
-    size_t in_flight;
 };
 
 static void take(struct program *p, const struct number *n, uint32_t *expected) {
@@ -53,10 +56,11 @@ static void send_number(struct program *p) {
     weft_op_t op = {.done = on_sent, .arg = p};
     if (p->in_flight == IN_FLIGHT) return;
     *n = (struct number){MARK, p->sent};
+    p->in_flight++;
     weft_status_t st = n->value & 1 ? weft_tag_send(p->ep, TAG, &iov, 1, &op)
                                     : weft_am_send(p->ep, ID, NULL, 0, &iov, 1, &op);
     CHECK(st >= 0);
-    p->in_flight += st == WEFT_IN_PROGRESS;
+    if (st != WEFT_IN_PROGRESS) p->in_flight--;
     p->sent++;
 }
 
@@ -80,9 +84,7 @@ static void dial(struct world *w) {
     }
 }
 
-static void world_up(struct world *w) {
-    memset(w, 0, sizeof *w);
-    two_workers(&w->two, "shm", NULL, 0);
+static void world_begin(struct world *w) {
     for (int i = 0; i < 2; i++) {
         struct program *p = &w->program[i];
         p->worker = i ? w->two.b : w->two.a;
@@ -93,6 +95,12 @@ static void world_up(struct world *w) {
         CHECK_EQ(second_open(w->resource[i], NULL, &w->second[i]), 0);
     }
     dial(w);
+}
+
+static void world_up(struct world *w) {
+    memset(w, 0, sizeof *w);
+    two_workers(&w->two, "shm", NULL, 0);
+    world_begin(w);
 }
 
 static void world_down(struct world *w) {
@@ -125,6 +133,75 @@ TEST(a_million_messages_of_two_libraries_never_meet) {
         CHECK_EQ(w.program[i].received, NUMBERS);
         CHECK_EQ(second_received(w.second[i]), NUMBERS);
     }
+    world_down(&w);
+}
+
+/* ---- threads --------------------------------------------------------------------------------- */
+
+#if defined(__SANITIZE_THREAD__)
+enum { POSTED = 25000 }; /* of each */
+#else
+enum { POSTED = 250000 };
+#endif
+
+static void *program_sends(void *arg) {
+    struct program *p = arg;
+    while (p->sent < POSTED && !p->wrong) {
+        if (p->in_flight == IN_FLIGHT)
+            sched_yield();
+        else
+            send_number(p);
+    }
+    return NULL;
+}
+static void *library_sends(void *arg) {
+    while (second_sent(arg) < POSTED) {
+        weft_status_t st = second_send(arg);
+        if (st == WEFT_ERR_BUSY) sched_yield();
+        if (st < 0 && st != WEFT_ERR_BUSY) return "refused";
+    }
+    return NULL;
+}
+
+static weft_worker_t *multiple_worker(weft_context_t *context) {
+    weft_worker_t *worker;
+    weft_worker_params_t params = {.transports = "shm", .thread_mode = WEFT_THREAD_MULTIPLE};
+    CHECK_EQ(weft_worker_create(context, &params, &worker), 0);
+    return worker;
+}
+
+/* Each worker has a thread of its own. The program and the library send from threads that own
+ * none. */
+TEST(messages_of_two_libraries_never_meet_when_threads_send_them) {
+    static struct world w;
+    pthread_t thread[4];
+    memset(&w, 0, sizeof w);
+    CHECK_EQ(weft_context_create(NULL, &w.two.context), 0);
+    w.two.a = multiple_worker(w.two.context);
+    w.two.b = multiple_worker(w.two.context);
+    world_begin(&w);
+    CHECK_EQ(weft_worker_start_thread(w.two.a, NULL), 0);
+    CHECK_EQ(weft_worker_start_thread(w.two.b, NULL), 0);
+    for (int i = 0; i < 2; i++) {
+        CHECK_EQ(pthread_create(&thread[i], NULL, program_sends, &w.program[i]), 0);
+        CHECK_EQ(pthread_create(&thread[2 + i], NULL, library_sends, w.second[i]), 0);
+    }
+    for (int i = 0; i < 4; i++) {
+        void *failed;
+        CHECK_EQ(pthread_join(thread[i], &failed), 0);
+        CHECK(!failed);
+    }
+    double end = two_now() + test_spin(20);
+    for (int i = 0; i < 2; i++) {
+        while (w.program[i].received < POSTED && !w.program[i].wrong && two_now() < end)
+            usleep(500);
+        while (second_received(w.second[i]) < POSTED && two_now() < end) usleep(500);
+        CHECK_EQ(w.program[i].wrong, 0);
+        CHECK_EQ(w.program[i].received, POSTED);
+        CHECK_EQ(second_received(w.second[i]), POSTED);
+    }
+    CHECK_EQ(weft_worker_stop_thread(w.two.a), 0);
+    CHECK_EQ(weft_worker_stop_thread(w.two.b), 0);
     world_down(&w);
 }
 

@@ -1,5 +1,6 @@
 #include "second.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 
 /* The same ids and tags as the program that shares the worker. */
@@ -14,10 +15,11 @@ struct second {
     weft_worker_t *worker, *own;
     weft_ep_t *ep;
     struct number in, out[IN_FLIGHT]; /* `out` as long as they are sent */
-    size_t in_flight;
-    uint32_t even, odd; /* expected next */
-    uint32_t sent, wrong, team_ready;
-    size_t received;
+    atomic_size_t in_flight;          /* its sends may end on the worker's thread */
+    uint32_t even, odd;               /* expected next */
+    uint32_t sent, team_ready;
+    atomic_uint wrong;
+    atomic_size_t received;
 };
 
 static void take(struct second *s, const struct number *n, uint32_t *expected) {
@@ -91,12 +93,14 @@ weft_status_t second_send(struct second *s) {
     weft_status_t st = WEFT_OK;
     if (s->in_flight == IN_FLIGHT) return WEFT_ERR_BUSY;
     *n = (struct number){MARK, s->sent};
+    s->in_flight++;
     if (n->value & 1)
         st = weft_tag_send(s->ep, NUMBER_TAG, &iov, 1, &op);
     else
         st = weft_am_send(s->ep, NUMBER_ID, NULL, 0, &iov, 1, &op);
+    if (st < 0) s->in_flight--;
     if (st < 0) return st;
-    s->in_flight += st == WEFT_IN_PROGRESS;
+    if (st != WEFT_IN_PROGRESS) s->in_flight--;
     s->sent++;
     return WEFT_OK;
 }
