@@ -88,7 +88,7 @@ static weft_status_t check_libevent(const struct mpi_library *mpi, void *library
         return WEFT_OK;
     return weft__fail(WEFT_ERR_UNSUPPORTED,
                       "%.14s would take libev's event_add for libevent's: start the program with "
-                      "LD_PRELOAD=libevent_core-2.1.so.7, or call MPI_Init before",
+                      "LD_PRELOAD=libevent_core-2.1.so.7, or link that library before Weft",
                       version);
 }
 

@@ -1,0 +1,154 @@
+#!/bin/bash
+# Views on communicators of the program's own, with the headers and libraries of a real MPI. MPI_Comm is a pointer in
+# Open MPI and an int in MPICH.
+. tests/check.sh
+
+cat >"$scratch/program.c" <<'PROGRAM'
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <weft/weft.h>
+
+#define MUST(held)                                              \
+    do {                                                        \
+        if (!(held)) {                                          \
+            printf("  line %d: not %s\n", __LINE__, #held);     \
+            MPI_Abort(MPI_COMM_WORLD, 1);                       \
+        }                                                       \
+    } while (0)
+
+static int n_finalizers;
+
+static int mpi_is_over(void) {
+    int over = 0;
+    MPI_Finalized(&over);
+    return over;
+}
+
+/* The other library still uses MPI. */
+static weft_status_t end_library(weft_finalizer_t *finalizer, void *arg) {
+    MUST(!mpi_is_over());
+    MUST(MPI_Barrier(MPI_COMM_WORLD) == MPI_SUCCESS);
+    n_finalizers++;
+    return WEFT_OK;
+}
+
+static weft_view_t *view_on(MPI_Comm *comm) {
+    weft_view_t *view = NULL;
+    MUST(weft_view_create_wait(&(weft_view_params_t){.mpi_comm = comm}, &view) == WEFT_OK);
+    MUST(strcmp(weft_view_engine(view), "mpi") == 0);
+    return view;
+}
+
+static void use(weft_view_t *view) {
+    int one = 1, sum = 0;
+    MUST(weft_allreduce_wait(weft_view_team(view), &one, &sum, 1, WEFT_INT32, WEFT_SUM) == WEFT_OK);
+    MUST(sum == (int)weft_view_size(view));
+}
+
+static void two_views(MPI_Comm *first, MPI_Comm *second, int release_first) {
+    weft_view_t *view[2];
+    view[0] = view_on(first);
+    view[1] = view_on(second);
+    MUST(weft_view_equal(view[0], view[1]));
+    for (int i = 0; i < 2; i++) {
+        use(view[i]);
+        MUST(weft_view_push_finalizer(view[i], end_library, NULL, NULL, NULL) == WEFT_OK);
+    }
+    MUST(weft_view_release_wait(view[!release_first]) == WEFT_OK);
+    MUST(n_finalizers == 1 && !mpi_is_over());
+    use(view[release_first]);
+    MUST(weft_view_release_wait(view[release_first]) == WEFT_OK);
+    MUST(n_finalizers == 2);
+}
+
+/* The program has begun MPI, and ends it. Its communicator has the ranks in reverse. */
+static void of_the_program(int release_first) {
+    int rank, size, one = 1, sum = 0;
+    MPI_Comm reverse;
+    MPI_Init(NULL, NULL);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    MPI_Comm_split(MPI_COMM_WORLD, 0, -rank, &reverse);
+    weft_view_t *view = view_on(&reverse);
+    MUST(weft_view_rank(view) == (uint32_t)(size - 1 - rank) && !weft_view_did_start(view));
+    MUST(weft_view_release_wait(view) == WEFT_OK);
+    two_views(&reverse, &reverse, release_first);
+    view = view_on(&reverse);
+    MPI_Comm_free(&reverse); /* the view has a duplicate */
+    use(view);
+    MUST(weft_view_release_wait(view) == WEFT_OK);
+    MUST(!mpi_is_over());
+    MPI_Allreduce(&one, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+    MUST(sum == size);
+    MPI_Finalize();
+}
+
+/* The first view begins MPI; the last one ends it, after its finalizer. */
+static void of_the_view(int release_first) {
+    MPI_Comm world = MPI_COMM_WORLD;
+    two_views(NULL, &world, release_first);
+    MUST(mpi_is_over());
+    weft_view_t *view;
+    MUST(weft_view_create_wait(&(weft_view_params_t){.mpi_comm = &world}, &view) == WEFT_ERR_CLOSED);
+}
+
+int main(int argc, char **argv) {
+    MUST(argc == 3);
+    if (strcmp(argv[1], "program") == 0)
+        of_the_program(atoi(argv[2]));
+    else
+        of_the_view(atoi(argv[2]));
+    printf("well\n");
+    return 0;
+}
+PROGRAM
+
+# Open MPI 4 has to find its libevent before libev (docs/view.md).
+libevent="-l:libevent_core-2.1.so.7 -l:libevent_pthreads-2.1.so.7"
+
+# build MPI NAME LIBRARIES: with its compiler. The libraries come before Weft.
+build() {
+    command -v "mpicc.$1" >/dev/null && command -v "mpirun.$1" >/dev/null || skip "no $2 here"
+    echo '#include <mpi.h>' >"$scratch/probe.c"
+    "mpicc.$1" -fsyntax-only "$scratch/probe.c" 2>/dev/null || skip "no headers of $2 here"
+    library=$(find -L . -maxdepth 2 -name libweft.so | head -1)
+    [ -n "$library" ] || fail "libweft.so is not built"
+    # shellcheck disable=SC2046
+    "mpicc.$1" -std=gnu11 -Iinclude -o "$scratch/program" "$scratch/program.c" -Wl,--no-as-needed $3 "$library" -Wl,-rpath,"$(dirname "$(realpath "$library")")" || fail "it does not compile"
+    ln -sf "$(realpath "$library")" "$scratch/libweft.so.0"
+    export LD_LIBRARY_PATH=$scratch
+}
+
+# all_well HOW ORDER COMMAND…: three processes say that all went well. MPICH may join their lines.
+all_well() {
+    said=$(timeout 120 "${@:3}" "$scratch/program" "$1" "$2" 2>&1) || fail "$1 $2: $said"
+    [ "$(grep -o well <<<"$said" | wc -l)" = 3 ] || fail "$1 $2: $said"
+}
+
+test_communicators_of_a_program_that_has_begun_openmpi() {
+    build openmpi "Open MPI" "$libevent"
+    all_well program 0 mpirun.openmpi --allow-run-as-root --oversubscribe -n 3
+    all_well program 1 mpirun.openmpi --allow-run-as-root --oversubscribe -n 3
+}
+
+test_finalizers_run_before_the_view_ends_openmpi() {
+    build openmpi "Open MPI" "$libevent"
+    all_well view 0 mpirun.openmpi --allow-run-as-root --oversubscribe -n 3
+    all_well view 1 mpirun.openmpi --allow-run-as-root --oversubscribe -n 3
+}
+
+test_communicators_of_a_program_that_has_begun_mpich() {
+    build mpich MPICH ""
+    all_well program 0 mpirun.mpich -n 3
+    all_well program 1 mpirun.mpich -n 3
+}
+
+test_finalizers_run_before_the_view_ends_mpich() {
+    build mpich MPICH ""
+    all_well view 0 mpirun.mpich -n 3
+    all_well view 1 mpirun.mpich -n 3
+}
+
+run_tests
