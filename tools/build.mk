@@ -162,5 +162,5 @@ $(OUT)/obj/%_uv_test.o $(OUT)/obj/%_libuv.o: CPPFLAGS += $(call flags_of,cflags,
 $(OUT)/obj/%_glib_test.o: CPPFLAGS += $(call flags_of,cflags,glib-2.0)
 $(OUT)/obj/%.o: %.c $(FLAGS)
 	@mkdir -p $(@D)
-	$(COMPILE) -MMD -MP -c $< -o $@
+	$(COMPILE) -MMD -MP -MT $@ -c $< -o $@
 -include $(shell find $(OUT)/obj -name '*.d' 2>/dev/null)
