@@ -120,7 +120,8 @@ void weft__coll_send_copy(struct team_registry *room, weft_ep_t *ep, enum coll_w
     weft_op_t op = {.done = copy_sent, .arg = copy};
     weft__coll_wire_write(header, wire);
     weft__count(room->reactor)->coll_messages++;
-    weft_status_t st = weft__am_send(ep, id, header, sizeof header, &iov, len > 0, &op);
+    weft_status_t st =
+        weft__am_send(ep, &(struct am_send_args){id, header, sizeof header, &iov, len > 0, &op});
     if (st != WEFT_IN_PROGRESS) copy_sent(st, copy);
 }
 

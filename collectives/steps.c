@@ -85,7 +85,8 @@ static weft_status_t send_in(weft_team_t *team, unsigned id, uint32_t rank,
     if (!ep) return WEFT_ERR_PEER_FAILED;
     weft__coll_wire_write(header, wire);
     weft__count(team->reactor)->coll_messages++;
-    return weft__am_send(ep, id, header, sizeof header, &iov, len ? 1 : 0, op);
+    return weft__am_send(ep,
+                         &(struct am_send_args){id, header, sizeof header, &iov, len ? 1 : 0, op});
 }
 
 weft_status_t weft__coll_send(weft_team_t *team, unsigned id, uint32_t rank, uint32_t seq,

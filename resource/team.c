@@ -125,7 +125,8 @@ static weft_status_t send_record(const struct endpoint_set *set, uint32_t rank, 
     struct exchange_head head = {set->rank, set->number};
     weft_iov_t iov = {(void *)(uintptr_t)mine, len};
     weft_op_t op = {.flags = WEFT_AM_EAGER};
-    return weft__am_send(set->ep[rank], EXCHANGE_ID, &head, sizeof head, &iov, 1, &op);
+    return weft__am_send(set->ep[rank],
+                         &(struct am_send_args){EXCHANGE_ID, &head, sizeof head, &iov, 1, &op});
 }
 
 static weft_status_t set_allgather(void *arg, weft_worker_t *worker, const void *mine, size_t len,

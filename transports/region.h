@@ -28,9 +28,11 @@ static inline bool rights_are_known(unsigned rights) {
     return !(rights & WEFT_MEM_ATOMIC_DEVICE) || rights & WEFT_MEM_ATOMIC;
 }
 
-/* Safe for all values: no sum wraps around. */
+/* Safe for all values of `at` and `len`. No region wraps around the end of the address space, so an
+ * address before `base` is an offset beyond its length. */
 static inline bool region_covers(uint64_t base, uint64_t region_len, uint64_t at, uint64_t len) {
-    return at >= base && at - base <= region_len && len <= region_len - (at - base);
+    uint64_t offset = at - base;
+    return offset <= region_len && len <= region_len - offset;
 }
 
 /* Returns the capabilities in `caps` that the rights permit. */

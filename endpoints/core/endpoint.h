@@ -14,12 +14,12 @@ struct stub;   /* base/stub.h */
 struct cause;  /* cause.h */
 struct ep_rma; /* rma.h */
 struct rma_op;
+struct am_send_args; /* messages/am.h */
 
 /* What calls on an endpoint do in its state. The machine's effects install one of the three
  * tables of `struct features`. */
 struct ep_ops {
-    weft_status_t (*am_send)(struct weft_ep *ep, unsigned id, const void *header, size_t header_len,
-                             const weft_iov_t *iov, size_t n_iov, const weft_op_t *op);
+    weft_status_t (*am_send)(struct weft_ep *ep, const struct am_send_args *args);
     weft_status_t (*tag_send)(struct weft_ep *ep, uint64_t tag, const weft_iov_t *iov, size_t n_iov,
                               const weft_op_t *op);
     weft_status_t (*flush)(struct weft_ep *ep, const weft_op_t *op);

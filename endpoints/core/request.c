@@ -247,13 +247,19 @@ static void notify_request(struct weft_request *req) {
     weft__program_returned(req->worker->reactor);
 }
 
+static NOINLINE void take_failed(struct weft_request *req, weft_status_t status) {
+    weft__causes_clear();
+    weft__plain_take(req->worker, req, status);
+}
+
 void weft__request_take(struct weft_request *req, weft_status_t status) {
     struct weft_worker *worker = req->worker;
     if (!weft__plain_may_notify(worker)) {
         weft__request_finish(req, status);
+    } else if (LIKELY(req->plain && status == WEFT_OK)) {
+        weft__plain_take(worker, req, WEFT_OK);
     } else if (req->plain) {
-        if (status < 0) weft__causes_clear();
-        weft__plain_take(worker, req, status);
+        take_failed(req, status);
     } else {
         req->status = status;
         list_remove(&req->queued);

@@ -26,17 +26,12 @@ static inline struct weft_request *weft__plain_new(struct weft_worker *worker,
     return req;
 }
 
-/* Keeps the compiler from merging two loads: a wide load of two values that were just stored
- * would stall. */
-#define PLAIN_ALONE(value) __asm__("" : "+r"(value))
+/* Loads one value by itself: a wide load of two values that were just stored would stall. */
+#define LOAD_ALONE(place) (*(const volatile __typeof__(place) *)&(place))
 
-/* Sets the callback, and the handle of the program. */
-static inline void weft__plain_accept(struct weft_request *req, const weft_op_t *op) {
-    void *arg = op->arg;
-    PLAIN_ALONE(arg);
-    req->done = op->done;
-    req->arg = arg;
-    if (UNLIKELY(op->completion != NULL)) {
+/* The program waits for it by a completion, or wants its handle. */
+static inline void weft__plain_name(struct weft_request *req, const weft_op_t *op) {
+    if (op->completion) {
         req->done = weft__request_counted;
         req->arg = req;
         req->completion = op->completion;
@@ -46,16 +41,20 @@ static inline void weft__plain_accept(struct weft_request *req, const weft_op_t 
     if (op->request_p) *op->request_p = req;
 }
 
+/* Sets the callback, and the handle of the program. */
+static inline void weft__plain_accept(struct weft_request *req, const weft_op_t *op) {
+    req->done = op->done;
+    req->arg = LOAD_ALONE(op->arg);
+    if ((uintptr_t)op->completion | (uintptr_t)op->request_p) weft__plain_name(req, op);
+}
+
 /* Puts it into `queue`. */
 static inline void weft__plain_post(struct weft_request *req, struct list *queue,
                                     const weft_iov_t *iov, const weft_op_t *op) {
     fsm_again(&req->core.fsm, REQ_QUEUED);
     weft__request_next_serial(req);
-    size_t len = iov->len;
-    void *base = iov->base;
-    PLAIN_ALONE(len);
-    PLAIN_ALONE(base);
-    req->iov_inline[0] = (weft_iov_t){base, len};
+    size_t len = LOAD_ALONE(iov->len);
+    req->iov_inline[0] = (weft_iov_t){LOAD_ALONE(iov->base), len};
     req->len = len;
     weft__plain_accept(req, op);
     list_append(queue, &req->queued);

@@ -25,18 +25,8 @@ static inline weft_status_t sent(struct weft_ep *ep) {
     return WEFT_OK;
 }
 
-/* What a send was called with. The fast path keeps these in registers; all behind it takes this. */
-struct am_args {
-    unsigned id;
-    size_t header_len;
-    const void *header;
-    const weft_iov_t *iov;
-    size_t n_iov;
-    const weft_op_t *op;
-};
-
 static struct message am_message(const struct weft_ep *ep, uint32_t flags,
-                                 const struct am_args *args, size_t len) {
+                                 const struct am_send_args *args, size_t len) {
     bool alone = flags & WEFT_AM_NO_REPLY;
     return (struct message){
         .id = WIRE_AM,
@@ -50,11 +40,11 @@ static struct message am_message(const struct weft_ep *ep, uint32_t flags,
 }
 
 static struct message message_of(const struct weft_request *req) {
-    struct am_args args = {.id = req->send.am_id,
-                           .header_len = req->send.header_len,
-                           .header = req->header,
-                           .iov = req->iov,
-                           .n_iov = req->n_iov};
+    struct am_send_args args = {.id = req->send.am_id,
+                                .header_len = req->send.header_len,
+                                .header = req->header,
+                                .iov = req->iov,
+                                .n_iov = req->n_iov};
     return am_message(req->ep, req->send.flags, &args, req->len);
 }
 
@@ -102,7 +92,7 @@ static const struct request_kind am_offer_kind = {
     .release = weft__release_send,
 };
 
-static weft_status_t copy_header(struct weft_request *req, const struct am_args *args) {
+static weft_status_t copy_header(struct weft_request *req, const struct am_send_args *args) {
     if (args->header_len == 0) return WEFT_OK;
     req->header = weft__alloc(req, args->header_len, "header");
     if (!req->header) return WEFT_ERR_NO_MEMORY;
@@ -111,7 +101,7 @@ static weft_status_t copy_header(struct weft_request *req, const struct am_args 
 }
 
 /* A request with copies of the header and the iov. */
-static weft_status_t am_request(struct weft_ep *ep, const struct am_args *args,
+static weft_status_t am_request(struct weft_ep *ep, const struct am_send_args *args,
                                 struct weft_request **req_p) {
     struct weft_request *req = weft__request_new(ep->worker, &am_offer_kind);
     if (!req) return WEFT_ERR_NO_MEMORY;
@@ -129,7 +119,7 @@ static weft_status_t am_request(struct weft_ep *ep, const struct am_args *args,
     return WEFT_OK;
 }
 
-static NOINLINE weft_status_t submit_args(struct weft_ep *ep, const struct am_args *args) {
+static NOINLINE weft_status_t submit_args(struct weft_ep *ep, const struct am_send_args *args) {
     struct weft_request *req;
     weft_status_t st = am_request(ep, args, &req);
     if (st < 0) return st;
@@ -137,12 +127,21 @@ static NOINLINE weft_status_t submit_args(struct weft_ep *ep, const struct am_ar
     return WEFT_IN_PROGRESS;
 }
 
-static inline weft_status_t send_args(struct weft_ep *ep, const struct am_args *args) {
+static NOINLINE weft_status_t am_send_elsewhere(struct weft_ep *ep,
+                                                const struct am_send_args *args);
+
+/* With a layout, a stream, or other options, or of device memory. */
+static NOINLINE weft_status_t am_send_extended(struct weft_ep *ep,
+                                               const struct am_send_args *args) {
+    return args->op && args->op->stream ? am_send_elsewhere(ep, args) : submit_args(ep, args);
+}
+
+/* A READY endpoint, any message. */
+static NOINLINE weft_status_t am_send_general(struct weft_ep *ep, const struct am_send_args *args) {
     const weft_op_t *op = args->op;
     if ((op && weft__op_is_extended(op, AM_FLAGS)) ||
         weft__iov_is_of_device(args->iov, args->n_iov))
-        return submit_args(ep, args);
-    struct link *link = ep->link;
+        return am_send_extended(ep, args);
     uint32_t flags = op ? op->flags : 0;
     size_t len = 0;
     weft_status_t st = weft__iov_measure(args->iov, args->n_iov, &len);
@@ -151,97 +150,76 @@ static inline weft_status_t send_args(struct weft_ep *ep, const struct am_args *
     enum protocol protocol = weft__protocol(ep, &m, flags);
     if (protocol == PROTOCOL_OFFER && flags & MUST_BE_WHOLE) return too_big(m.len);
     if (protocol == PROTOCOL_COPY) {
-        st = weft__send_copy(link, link->tx, &m);
+        st = weft__send_copy(ep->link, ep->link->tx, &m);
         if (LIKELY(st == WEFT_OK)) return sent(ep);
         if (st < 0) return st;
     }
     return submit_args(ep, args);
 }
 
-static NOINLINE weft_status_t am_send_elsewhere(weft_ep_t *ep, unsigned id, const void *header,
-                                                size_t header_len, const weft_iov_t *iov,
-                                                size_t n_iov, const weft_op_t *op);
-
-/* A READY endpoint, any message. */
-static NOINLINE weft_status_t am_send_general(struct weft_ep *ep, unsigned id, const void *header,
-                                              size_t header_len, const weft_iov_t *iov,
-                                              size_t n_iov, const weft_op_t *op) {
-    if (op && op->stream) return am_send_elsewhere(ep, id, header, header_len, iov, n_iov, op);
-    return send_args(ep, &(struct am_args){id, header_len, header, iov, n_iov, op});
-}
-
-/* A short message that found no room in the lane. */
-static NOINLINE weft_status_t submit_short(struct weft_ep *ep, unsigned id, const weft_iov_t *iov,
-                                           const weft_op_t *op) {
-    return submit_args(ep, &(struct am_args){.id = id, .iov = iov, .n_iov = 1, .op = op});
-}
-
 /* The endpoint waits for its peer. A message without reply waits for the connection only. */
-weft_status_t weft__am_send_wait(struct weft_ep *ep, unsigned id, const void *header,
-                                 size_t header_len, const weft_iov_t *iov, size_t n_iov,
-                                 const weft_op_t *op) {
-    struct am_args args = {id, header_len, header, iov, n_iov, op};
-    if (op && op->stream) return am_send_elsewhere(ep, id, header, header_len, iov, n_iov, op);
+weft_status_t weft__am_send_wait(struct weft_ep *ep, const struct am_send_args *args) {
+    const weft_op_t *op = args->op;
+    if (op && op->stream) return am_send_elsewhere(ep, args);
     bool up = ep->link && link_is_up(&ep->link->core.fsm) && list_empty(&ep->queue);
-    if (op && op->flags & WEFT_AM_NO_REPLY && up)
-        return am_send_general(ep, id, header, header_len, iov, n_iov, op);
+    if (op && op->flags & WEFT_AM_NO_REPLY && up) return am_send_general(ep, args);
     struct weft_request *req;
-    weft_status_t st = am_request(ep, &args, &req);
+    weft_status_t st = am_request(ep, args, &req);
     if (st < 0) return st;
     weft__request_queue(req, &ep->queue);
     return WEFT_IN_PROGRESS;
 }
 
-/* The fast path: one short piece, sent within the call. */
-static inline __attribute__((always_inline)) weft_status_t
-am_send_ready(struct weft_ep *ep, unsigned id, const void *header, size_t header_len,
-              const weft_iov_t *iov, size_t n_iov, const weft_op_t *op) {
+/* A piece that the lane takes within the call. */
+static inline weft_status_t am_send_short(struct weft_ep *ep, unsigned id, const weft_iov_t *iov) {
     struct lane *lane = ep->link->tx;
-    if (header_len || !weft__iov_is_plain(iov, n_iov) || iov->len > ep->link->max_quick ||
-        (op && weft__op_is_extended(op, 0)) || weft__is_device_memory(iov->base))
-        return am_send_general(ep, id, header, header_len, iov, n_iov, op);
     uint64_t word = wire_am_word(ep->core.peer, 0, id);
     weft_status_t st = lane->ops->am_short(lane, WIRE_AM, word, iov->base, iov->len);
-    if (LIKELY(st == WEFT_OK)) return sent(ep);
-    return st < 0 ? st : submit_short(ep, id, iov, op);
+    return LIKELY(st == WEFT_OK) ? sent(ep) : st;
 }
 
-weft_status_t weft__am_send_ready(struct weft_ep *ep, unsigned id, const void *header,
-                                  size_t header_len, const weft_iov_t *iov, size_t n_iov,
-                                  const weft_op_t *op) {
-    return am_send_ready(ep, id, header, header_len, iov, n_iov, op);
+weft_status_t weft__am_send_ready(struct weft_ep *ep, const struct am_send_args *args) {
+    bool special = args->header_len || !weft__iov_is_plain(args->iov, args->n_iov) ||
+                   args->iov->len > ep->link->max_quick ||
+                   (args->op && weft__op_is_extended(args->op, 0)) ||
+                   weft__is_device_memory(args->iov->base);
+    if (special) return am_send_general(ep, args);
+    weft_status_t st = am_send_short(ep, args->id, args->iov);
+    return LIKELY(st == WEFT_OK) || st < 0 ? st : submit_args(ep, args);
 }
 
 static weft_status_t am_send_posted(void *ep, const struct submit_args *args, const weft_op_t *op) {
-    return weft__am_send(ep, (unsigned)args->word[0], args->bytes, args->n_bytes, args->iov,
-                         args->n_iov, op);
+    return weft__am_send(ep, &(struct am_send_args){.id = (unsigned)args->word[0],
+                                                    .header = args->bytes,
+                                                    .header_len = args->n_bytes,
+                                                    .iov = args->iov,
+                                                    .n_iov = args->n_iov,
+                                                    .op = op});
 }
 
 /* The calling thread does not own the worker, or the process was forked, or a stream comes
  * first. */
-static NOINLINE weft_status_t am_send_elsewhere(weft_ep_t *ep, unsigned id, const void *header,
-                                                size_t header_len, const weft_iov_t *iov,
-                                                size_t n_iov, const weft_op_t *op) {
-    struct submit_args args = {
-        .word = {id}, .iov = iov, .n_iov = n_iov, .bytes = header, .n_bytes = header_len};
-    weft_status_t st = weft__call_enter(ep->worker, op);
-    if (st == WEFT_OK) return ep->ops->am_send(ep, id, header, header_len, iov, n_iov, op);
-    return st == WEFT_IN_PROGRESS ? weft__post(ep->worker, ep, am_send_posted, &args, op) : st;
+static NOINLINE weft_status_t am_send_elsewhere(struct weft_ep *ep,
+                                                const struct am_send_args *args) {
+    weft_status_t st = weft__call_enter(ep->worker, args->op);
+    if (st == WEFT_OK) return ep->ops->am_send(ep, args);
+    if (st < 0) return st;
+    struct submit_args posted = {.word = {args->id},
+                                 .iov = args->iov,
+                                 .n_iov = args->n_iov,
+                                 .bytes = args->header,
+                                 .n_bytes = args->header_len};
+    return weft__post(ep->worker, ep, am_send_posted, &posted, args->op);
 }
 
-/* A READY endpoint is served without an indirect call. */
-static inline __attribute__((always_inline)) weft_status_t
-am_send(weft_ep_t *ep, unsigned id, const void *header, size_t header_len, const weft_iov_t *iov,
-        size_t n_iov, const weft_op_t *op) {
-    if (UNLIKELY(!weft__reactor_mine(ep->worker->reactor)))
-        return am_send_elsewhere(ep, id, header, header_len, iov, n_iov, op);
-    if (LIKELY(ep->ready)) return am_send_ready(ep, id, header, header_len, iov, n_iov, op);
-    return ep->ops->am_send(ep, id, header, header_len, iov, n_iov, op);
+weft_status_t weft__am_send(weft_ep_t *ep, const struct am_send_args *args) {
+    if (UNLIKELY(!weft__reactor_mine(ep->worker->reactor))) return am_send_elsewhere(ep, args);
+    return ep->ops->am_send(ep, args);
 }
 
-weft_status_t weft__am_send(weft_ep_t *ep, unsigned id, const void *header, size_t header_len,
-                            const weft_iov_t *iov, size_t n_iov, const weft_op_t *op) {
-    return am_send(ep, id, header, header_len, iov, n_iov, op);
+/* One piece alone, in a case that weft_am_send leaves, or without room in the lane. */
+static NOINLINE weft_status_t am_send_one(struct weft_ep *ep, unsigned id, const weft_iov_t *iov) {
+    return weft__am_send(ep, &(struct am_send_args){.id = id, .iov = iov, .n_iov = 1});
 }
 
 static NOINLINE weft_status_t am_send_wrong(const weft_ep_t *ep, unsigned id, const void *header,
@@ -255,21 +233,46 @@ static NOINLINE weft_status_t am_send_wrong(const weft_ep_t *ep, unsigned id, co
     return weft__check_memory("header", header, header_len);
 }
 
-/* One piece, no header, no descriptor. */
-static inline bool is_plain(const weft_ep_t *ep, unsigned id, size_t header_len,
-                            const weft_iov_t *iov, size_t n_iov, const weft_op_t *op) {
-    size_t more = (n_iov - 1) | header_len | (uintptr_t)op;
-    return ep && iov && !more && id <= WEFT_AM_ID_MAX;
+/* The thread and the endpoint may send now. */
+static inline bool may_send(const struct weft_ep *ep) {
+    return LIKELY(weft__reactor_mine(ep->worker->reactor) && ep->ready);
+}
+/* A piece of host memory that the lane takes within the call. */
+static inline bool is_short(const struct weft_ep *ep, const weft_iov_t *iov) {
+    return LIKELY(iov->base && iov->len <= ep->link->max_quick && !weft__cuda_active);
 }
 
-weft_status_t weft_am_send(weft_ep_t *ep, unsigned id, const void *header, size_t header_len,
-                           const weft_iov_t *iov, size_t n_iov, const weft_op_t *op) {
-    if (LIKELY(is_plain(ep, id, header_len, iov, n_iov, op)))
-        return am_send(ep, id, NULL, 0, iov, 1, NULL);
+/* In all its cases. */
+static NOINLINE weft_status_t am_send_any(weft_ep_t *ep, unsigned id, const void *header,
+                                          size_t header_len, const weft_iov_t *iov, size_t n_iov,
+                                          const weft_op_t *op) {
     bool wrong =
         !ep || id > WEFT_AM_ID_MAX || (header_len && (header_len > WEFT_AM_HEADER_MAX || !header));
     if (UNLIKELY(wrong)) return am_send_wrong(ep, id, header, header_len);
-    return weft__am_send(ep, id, header, header_len, iov, n_iov, op);
+    struct am_send_args args = {id, header, header_len, iov, n_iov, op};
+    return may_send(ep) ? am_send_general(ep, &args) : weft__am_send(ep, &args);
+}
+
+/* As the fast path, with a callback. */
+static NOINLINE weft_status_t am_send_described(weft_ep_t *ep, unsigned id, const weft_iov_t *iov,
+                                                const weft_op_t *op) {
+    if (may_send(ep) && is_short(ep, iov) && !weft__op_is_extended(op, 0)) {
+        weft_status_t st = am_send_short(ep, id, iov);
+        if (LIKELY(st <= WEFT_OK)) return st;
+    }
+    return weft__am_send(ep, &(struct am_send_args){.id = id, .iov = iov, .n_iov = 1, .op = op});
+}
+
+/* The fast path: one short piece to a READY endpoint, without an indirect call but the lane's. */
+weft_status_t weft_am_send(weft_ep_t *ep, unsigned id, const void *header, size_t header_len,
+                           const weft_iov_t *iov, size_t n_iov, const weft_op_t *op) {
+    size_t more = (n_iov - 1) | header_len;
+    if (UNLIKELY(!ep || !iov || more || id > WEFT_AM_ID_MAX))
+        return am_send_any(ep, id, header, header_len, iov, n_iov, op);
+    if (op) return am_send_described(ep, id, iov, op);
+    if (!may_send(ep) || !is_short(ep, iov)) return am_send_one(ep, id, iov);
+    weft_status_t st = am_send_short(ep, id, iov);
+    return LIKELY(st <= WEFT_OK) ? st : am_send_one(ep, id, iov);
 }
 
 /* ---- in */
@@ -343,12 +346,7 @@ static NOINLINE void bad_length(struct link *link, struct weft_ep *ep) {
 
 /* `data` is what follows the word. */
 static inline void arrive_am(struct link *link, struct weft_ep *ep, uint64_t word, const char *data,
-                             size_t len) {
-    size_t header_len = wire_am_header_len(word);
-    if (UNLIKELY(header_len && (header_len > len || header_len > WEFT_AM_HEADER_MAX))) {
-        bad_length(link, ep);
-        return;
-    }
+                             size_t len, size_t header_len) {
     struct am_recv_desc arrival = {.worker = link->worker, .ep = ep};
     weft_am_t am = {.header = data,
                     .header_len = header_len,
@@ -356,6 +354,15 @@ static inline void arrive_am(struct link *link, struct weft_ep *ep, uint64_t wor
                     .len = len - header_len,
                     .internal = &arrival};
     handle(handler_of(link->worker, wire_am_id(word)), &arrival, &am);
+}
+
+static inline void arrive_with_header(struct link *link, struct weft_ep *ep, uint64_t word,
+                                      const char *data, size_t len) {
+    size_t header_len = wire_am_header_len(word);
+    if (UNLIKELY(header_len > len || header_len > WEFT_AM_HEADER_MAX))
+        bad_length(link, ep);
+    else
+        arrive_am(link, ep, word, data, len, header_len);
 }
 
 /* Every case that weft__on_am leaves: malformed, without reply endpoint, or the endpoint is not
@@ -377,7 +384,7 @@ static NOINLINE void on_am_slow(struct lane *lane, unsigned id, const void *data
     }
     if (!link) return; /* closed on this side; CLOSE is on its way to the peer */
     link->received++;
-    arrive_am(link, ep, word, (const char *)data + sizeof word, len - sizeof word);
+    arrive_with_header(link, ep, word, (const char *)data + sizeof word, len - sizeof word);
 }
 
 void weft__on_am(struct lane *lane, unsigned id, const void *data, size_t len) {
@@ -388,8 +395,12 @@ void weft__on_am(struct lane *lane, unsigned id, const void *data, size_t len) {
         on_am_slow(lane, id, data, len);
         return;
     }
+    const char *bytes = (const char *)data + sizeof word;
     ep->link->received++;
-    arrive_am(ep->link, ep, word, (const char *)data + sizeof word, len - sizeof word);
+    if (wire_am_header_len(word))
+        arrive_with_header(ep->link, ep, word, bytes, len - sizeof word);
+    else
+        arrive_am(ep->link, ep, word, bytes, len - sizeof word, 0);
 }
 
 void weft__am_offered(struct weft_ep *ep, const struct wire_rts *rts) {

@@ -47,18 +47,15 @@ static weft_status_t map_id(const struct weft_ep *ep, unsigned *id_p) {
     return WEFT_OK;
 }
 
-weft_status_t weft__leased_am_send_wait(struct weft_ep *ep, unsigned id, const void *header,
-                                        size_t header_len, const weft_iov_t *iov, size_t n_iov,
-                                        const weft_op_t *op) {
-    weft_status_t st = map_id(ep, &id);
-    return st < 0 ? st : weft__am_send_wait(ep, id, header, header_len, iov, n_iov, op);
+weft_status_t weft__leased_am_send_wait(struct weft_ep *ep, const struct am_send_args *args) {
+    struct am_send_args mapped = *args;
+    weft_status_t st = map_id(ep, &mapped.id);
+    return st < 0 ? st : weft__am_send_wait(ep, &mapped);
 }
-
-weft_status_t weft__leased_am_send_ready(struct weft_ep *ep, unsigned id, const void *header,
-                                         size_t header_len, const weft_iov_t *iov, size_t n_iov,
-                                         const weft_op_t *op) {
-    weft_status_t st = map_id(ep, &id);
-    return st < 0 ? st : weft__am_send_ready(ep, id, header, header_len, iov, n_iov, op);
+weft_status_t weft__leased_am_send_ready(struct weft_ep *ep, const struct am_send_args *args) {
+    struct am_send_args mapped = *args;
+    weft_status_t st = map_id(ep, &mapped.id);
+    return st < 0 ? st : weft__am_send_ready(ep, &mapped);
 }
 
 /* ---- tags */

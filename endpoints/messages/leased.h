@@ -11,12 +11,9 @@ struct lease;
 /* The ids of the lease call the handlers of lease->user, or (false) nothing. */
 weft_status_t weft__leased_handlers(weft_worker_t *provider, struct lease *lease, bool on);
 
-weft_status_t weft__leased_am_send_wait(struct weft_ep *ep, unsigned id, const void *header,
-                                        size_t header_len, const weft_iov_t *iov, size_t n_iov,
-                                        const weft_op_t *op);
-weft_status_t weft__leased_am_send_ready(struct weft_ep *ep, unsigned id, const void *header,
-                                         size_t header_len, const weft_iov_t *iov, size_t n_iov,
-                                         const weft_op_t *op);
+struct am_send_args; /* am.h */
+weft_status_t weft__leased_am_send_wait(struct weft_ep *ep, const struct am_send_args *args);
+weft_status_t weft__leased_am_send_ready(struct weft_ep *ep, const struct am_send_args *args);
 weft_status_t weft__leased_tag_send_wait(struct weft_ep *ep, uint64_t tag, const weft_iov_t *iov,
                                          size_t n_iov, const weft_op_t *op);
 weft_status_t weft__leased_tag_send_ready(struct weft_ep *ep, uint64_t tag, const weft_iov_t *iov,

@@ -59,6 +59,11 @@ void weft__match_again(struct match *m, struct weft_request *req) {
 struct weft_tag_message *weft__match_unexpected_among(struct match *m, uint64_t tag,
                                                       uint64_t mask) {
     if (list_empty(&m->unexpected)) m->slow &= ~(uint32_t)MATCH_UNEXPECTED;
+    if (list_empty(&m->unexpected)) return NULL;
+    /* Usually the oldest one: then nothing is hashed. */
+    struct weft_tag_message *oldest =
+        list_of(m->unexpected.next, struct weft_tag_message, in_order);
+    if (fits_match(oldest->tag, tag, mask)) return oldest;
     if (mask == UINT64_MAX) {
         struct list *bucket = weft__hash_table_list(&m->by_tag, weft__match_hash(m, tag));
         for (struct list *n = bucket->next; n != bucket; n = n->next) {

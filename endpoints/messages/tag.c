@@ -3,6 +3,7 @@
  * whole, a little when it is only offered. Credit is what the receiver's endpoint is ready to keep
  * unexpectedly; it comes back when the message is matched.
  */
+#include <base/compiler.h>
 #include <base/counters.h>
 #include <transports/copy.h>
 
@@ -14,8 +15,6 @@
 #include <endpoints/core/submit.h>
 #include <endpoints/transfer/device_fetch.h>
 #include <endpoints/transfer/layout.h>
-
-#define UNLIKELY(x) __builtin_expect(!!(x), 0)
 
 enum {
     MESSAGE_COST = TAG_MESSAGE_COST,
@@ -137,10 +136,8 @@ static weft_status_t tag_request(struct weft_ep *ep, uint64_t tag, const weft_io
     return WEFT_OK;
 }
 
-static __attribute__((noinline)) weft_status_t tag_send_elsewhere(weft_ep_t *ep, uint64_t tag,
-                                                                  const weft_iov_t *iov,
-                                                                  size_t n_iov,
-                                                                  const weft_op_t *op);
+static NOINLINE weft_status_t tag_send_elsewhere(weft_ep_t *ep, uint64_t tag, const weft_iov_t *iov,
+                                                 size_t n_iov, const weft_op_t *op);
 
 weft_status_t weft__tag_send_wait(struct weft_ep *ep, uint64_t tag, const weft_iov_t *iov,
                                   size_t n_iov, const weft_op_t *op) {
@@ -152,9 +149,8 @@ weft_status_t weft__tag_send_wait(struct weft_ep *ep, uint64_t tag, const weft_i
     return WEFT_IN_PROGRESS;
 }
 
-static __attribute__((noinline)) weft_status_t tag_submit(struct weft_ep *ep, uint64_t tag,
-                                                          const weft_iov_t *iov, size_t n_iov,
-                                                          const weft_op_t *op) {
+static NOINLINE weft_status_t tag_submit(struct weft_ep *ep, uint64_t tag, const weft_iov_t *iov,
+                                         size_t n_iov, const weft_op_t *op) {
     struct weft_request *req;
     weft_status_t st = tag_request(ep, tag, iov, n_iov, op, &req);
     if (st < 0) return st;
@@ -162,9 +158,9 @@ static __attribute__((noinline)) weft_status_t tag_submit(struct weft_ep *ep, ui
     return WEFT_IN_PROGRESS;
 }
 
-static __attribute__((noinline)) weft_status_t tag_send_general(struct weft_ep *ep, uint64_t tag,
-                                                                const weft_iov_t *iov, size_t n_iov,
-                                                                const weft_op_t *op) {
+static NOINLINE weft_status_t tag_send_general(struct weft_ep *ep, uint64_t tag,
+                                               const weft_iov_t *iov, size_t n_iov,
+                                               const weft_op_t *op) {
     if (op && op->stream) return tag_send_elsewhere(ep, tag, iov, n_iov, op);
     if ((op && weft__op_is_extended(op, TAG_FLAGS)) || weft__iov_is_of_device(iov, n_iov))
         return tag_submit(ep, tag, iov, n_iov, op);
@@ -174,36 +170,51 @@ static __attribute__((noinline)) weft_status_t tag_send_general(struct weft_ep *
     struct message m = tag_message(ep, tag, iov, n_iov, len);
     if (ep->credit >= MESSAGE_COST && tag_protocol(ep, &m, op ? op->flags : 0) == PROTOCOL_COPY) {
         st = send_whole(ep, ep->link->tx, &m);
-        if (__builtin_expect(st == WEFT_OK, 1) || st < 0) return st;
+        if (LIKELY(st == WEFT_OK) || st < 0) return st;
     }
     return tag_submit(ep, tag, iov, n_iov, op);
 }
 
 /* By lanes that do not put the endpoint's id there themselves. */
-static __attribute__((noinline)) weft_status_t
-send_together(struct lane *lane, uint64_t tag, uint32_t to, const void *data, size_t len) {
+static NOINLINE weft_status_t send_together(struct lane *lane, uint64_t tag, uint32_t to,
+                                            const void *data, size_t len) {
     char bytes[sizeof to + QUICK_MAX];
     memcpy(bytes, &to, sizeof to);
     if (len) memcpy(bytes + sizeof to, data, len);
     return lane->ops->am_short(lane, WIRE_TAG, tag, bytes, sizeof to + len);
 }
 
-/* Most messages are one short piece without more ado. */
-weft_status_t weft__tag_send_ready(struct weft_ep *ep, uint64_t tag, const weft_iov_t *iov,
-                                   size_t n_iov, const weft_op_t *op) {
+/* One short piece within the credit. Everything else takes the general path. */
+static inline __attribute__((always_inline)) weft_status_t
+tag_send_short(struct weft_ep *ep, uint64_t tag, const weft_iov_t *iov, size_t n_iov,
+               const weft_op_t *op) {
     struct link *link = ep->link;
     struct lane *lane = link->tx;
-    const uint32_t to = ep->core.peer;
-    size_t len =
-        weft__iov_is_plain(iov, n_iov) && !weft__is_device_memory(iov->base) ? iov->len : SIZE_MAX;
-    if (len > QUICK_MAX || sizeof to + len > link->max_quick ||
-        ep->credit < (int64_t)len + MESSAGE_COST || (op && weft__op_is_extended(op, 0)))
-        return tag_send_general(ep, tag, iov, n_iov, op);
-    weft_status_t st = lane->ops->am_short_to
-                           ? lane->ops->am_short_to(lane, WIRE_TAG, tag, to, iov->base, len)
-                           : send_together(lane, tag, to, iov->base, len);
-    if (__builtin_expect(st == WEFT_OK, 1)) return sent(ep, (int64_t)len + MESSAGE_COST);
+    if (UNLIKELY(!weft__iov_is_plain(iov, n_iov))) return tag_send_general(ep, tag, iov, n_iov, op);
+    size_t len = iov->len;
+    if (UNLIKELY(len > QUICK_MAX || sizeof ep->core.peer + len > link->max_quick ||
+                 ep->credit < (int64_t)len + MESSAGE_COST || (op && weft__op_is_extended(op, 0))))
+        return tag_send_general(ep, tag, iov, 1, op);
+    weft_status_t st =
+        lane->ops->am_short_to
+            ? lane->ops->am_short_to(lane, WIRE_TAG, tag, ep->core.peer, iov->base, len)
+            : send_together(lane, tag, ep->core.peer, iov->base, len);
+    if (LIKELY(st == WEFT_OK)) return sent(ep, (int64_t)len + MESSAGE_COST);
     return st < 0 ? st : tag_submit(ep, tag, iov, 1, op);
+}
+
+/* In a process with a CUDA driver the piece may lie on a device. */
+static NOINLINE weft_status_t tag_send_beside_cuda(struct weft_ep *ep, uint64_t tag,
+                                                   const weft_iov_t *iov, size_t n_iov,
+                                                   const weft_op_t *op) {
+    return weft__iov_is_of_device(iov, n_iov) ? tag_send_general(ep, tag, iov, n_iov, op)
+                                              : tag_send_short(ep, tag, iov, n_iov, op);
+}
+
+weft_status_t weft__tag_send_ready(struct weft_ep *ep, uint64_t tag, const weft_iov_t *iov,
+                                   size_t n_iov, const weft_op_t *op) {
+    return UNLIKELY(weft__cuda_active) ? tag_send_beside_cuda(ep, tag, iov, n_iov, op)
+                                       : tag_send_short(ep, tag, iov, n_iov, op);
 }
 
 static weft_status_t tag_send_posted(void *ep, const struct submit_args *args,
@@ -212,10 +223,8 @@ static weft_status_t tag_send_posted(void *ep, const struct submit_args *args,
 }
 
 /* The caller is not the owner's thread, or not its process, or a stream comes first. */
-static __attribute__((noinline)) weft_status_t tag_send_elsewhere(weft_ep_t *ep, uint64_t tag,
-                                                                  const weft_iov_t *iov,
-                                                                  size_t n_iov,
-                                                                  const weft_op_t *op) {
+static NOINLINE weft_status_t tag_send_elsewhere(weft_ep_t *ep, uint64_t tag, const weft_iov_t *iov,
+                                                 size_t n_iov, const weft_op_t *op) {
     struct submit_args args = {.word = {tag}, .iov = iov, .n_iov = n_iov};
     weft_status_t st = weft__call_enter(ep->worker, op);
     if (st == WEFT_OK) return ep->ops->tag_send(ep, tag, iov, n_iov, op);
@@ -246,7 +255,7 @@ void weft__on_credit(struct link *link, struct lane *lane, const struct wire_cre
 /* ---- in: credit */
 
 /* Given back in quarters, so that the way back costs little. */
-static __attribute__((noinline)) void send_credit(struct weft_ep *ep, uint32_t cost) {
+static NOINLINE void send_credit(struct weft_ep *ep, uint32_t cost) {
     struct wire_message m;
     uint32_t quarter = weft__ep_unexpected(ep) / 4;
     if (!ep->link || !ep->core.peer) return;
@@ -401,8 +410,7 @@ static void exclude_leases(const weft_worker_t *worker, uint64_t *tag_p, uint64_
 }
 
 /* In all its cases. */
-static __attribute__((noinline)) void on_tag_slow(struct lane *lane, unsigned id, const void *data,
-                                                  size_t len) {
+static NOINLINE void on_tag_slow(struct lane *lane, unsigned id, const void *data, size_t len) {
     struct wire_tag head;
     if (len < WIRE_TAG_HEAD) {
         weft__on_unknown(lane, id, data, len);
@@ -562,8 +570,8 @@ struct tag_receive {
     weft_tag_info_t *info_p;
 };
 
-static __attribute__((noinline)) weft_status_t
-recv_general(weft_worker_t *worker, const struct tag_receive *r, const weft_op_t *op) {
+static NOINLINE weft_status_t recv_general(weft_worker_t *worker, const struct tag_receive *r,
+                                           const weft_op_t *op) {
     struct weft_request *req;
     if (worker && worker->shared)
         return weft__leased_tag_recv(worker, r->tag, r->mask, r->iov, r->n_iov, r->info_p, op);
@@ -600,10 +608,9 @@ static inline weft_status_t post_plain(weft_worker_t *worker, struct weft_reques
 }
 
 /* In all its cases. */
-static __attribute__((noinline)) weft_status_t recv_slow(weft_worker_t *worker, uint64_t tag,
-                                                         uint64_t mask, const weft_iov_t *iov,
-                                                         size_t n_iov, weft_tag_info_t *info_p,
-                                                         const weft_op_t *op) {
+static NOINLINE weft_status_t recv_slow(weft_worker_t *worker, uint64_t tag, uint64_t mask,
+                                        const weft_iov_t *iov, size_t n_iov,
+                                        weft_tag_info_t *info_p, const weft_op_t *op) {
     static const weft_op_t no_op;
     if (!op) op = &no_op;
     if (worker && weft__reactor_mine(worker->reactor)) exclude_leases(worker, &tag, &mask);

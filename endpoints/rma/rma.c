@@ -94,9 +94,8 @@ static bool is_on_device(const void *buf, const weft_layout_t *layout) {
     return weft__is_device_memory(buf) && !(layout && layout->kind == WEFT_LAYOUT_USER);
 }
 
-static __attribute__((noinline)) weft_status_t move(weft_ep_t *ep, enum rma_what what,
-                                                    const void *buf, size_t len, uint64_t remote,
-                                                    weft_rkey_t *rkey, const weft_op_t *how) {
+static NOINLINE weft_status_t move(weft_ep_t *ep, enum rma_what what, const void *buf, size_t len,
+                                   uint64_t remote, weft_rkey_t *rkey, const weft_op_t *how) {
     const weft_layout_t *layout = how ? how->layout : NULL;
     weft_status_t st = check_rma(ep, buf, layout ? 0 : len, rkey, how);
     if (st == WEFT_IN_PROGRESS) {
@@ -117,14 +116,12 @@ static __attribute__((noinline)) weft_status_t move(weft_ep_t *ep, enum rma_what
 
 /* Of the same parameters as the calls below, so that these get there by a jump and save nothing
  * before. */
-static __attribute__((noinline)) weft_status_t put_slowly(weft_ep_t *ep, const void *buf,
-                                                          size_t len, uint64_t remote,
-                                                          weft_rkey_t *rkey, const weft_op_t *op) {
+static NOINLINE weft_status_t put_slowly(weft_ep_t *ep, const void *buf, size_t len,
+                                         uint64_t remote, weft_rkey_t *rkey, const weft_op_t *op) {
     return move(ep, RMA_PUT, buf, len, remote, rkey, op);
 }
-static __attribute__((noinline)) weft_status_t get_slowly(weft_ep_t *ep, void *buf, size_t len,
-                                                          uint64_t remote, weft_rkey_t *rkey,
-                                                          const weft_op_t *op) {
+static NOINLINE weft_status_t get_slowly(weft_ep_t *ep, void *buf, size_t len, uint64_t remote,
+                                         weft_rkey_t *rkey, const weft_op_t *op) {
     return move(ep, RMA_GET, buf, len, remote, rkey, op);
 }
 
@@ -133,11 +130,8 @@ static inline bool is_special(const weft_op_t *op) {
     return op && weft__op_is_extended(op, WEFT_RMA_REMOTE);
 }
 
-weft_status_t weft_put(weft_ep_t *ep, const void *buf, size_t len, uint64_t remote,
-                       weft_rkey_t *rkey, const weft_op_t *op) {
-    if (!weft__rma_is_mapped(ep, rkey, remote, len, CAP_PUT) || len > rkey->max_short || !buf ||
-        is_special(op) || weft__is_device_memory(buf))
-        return put_slowly(ep, buf, len, remote, rkey, op);
+static inline weft_status_t put_mapped(weft_ep_t *ep, const void *buf, size_t len, uint64_t remote,
+                                       weft_rkey_t *rkey) {
     struct lane_key *key = rkey->key;
     char *to = key->local + (remote - rkey->region.base);
     ep->worker->count->rma_native++;
@@ -146,12 +140,8 @@ weft_status_t weft_put(weft_ep_t *ep, const void *buf, size_t len, uint64_t remo
     memcpy(to, buf, 8);                        /* a word at once: never seen half written */
     return WEFT_OK;
 }
-
-weft_status_t weft_get(weft_ep_t *ep, void *buf, size_t len, uint64_t remote, weft_rkey_t *rkey,
-                       const weft_op_t *op) {
-    if (!weft__rma_is_mapped(ep, rkey, remote, len, CAP_GET) || len > rkey->max_short || !buf ||
-        is_special(op) || weft__is_device_memory(buf))
-        return get_slowly(ep, buf, len, remote, rkey, op);
+static inline weft_status_t get_mapped(weft_ep_t *ep, void *buf, size_t len, uint64_t remote,
+                                       const weft_rkey_t *rkey) {
     const char *from = rkey->key->local + (remote - rkey->region.base);
     ep->worker->count->rma_native++;
     if (len == 8)
@@ -160,6 +150,37 @@ weft_status_t weft_get(weft_ep_t *ep, void *buf, size_t len, uint64_t remote, we
         memcpy(buf, from, len);
     atomic_thread_fence(memory_order_acquire); /* what is read next is no older */
     return WEFT_OK;
+}
+
+/* In a process with a CUDA driver `buf` may lie on a device. */
+static NOINLINE weft_status_t put_beside_cuda(weft_ep_t *ep, const void *buf, size_t len,
+                                              uint64_t remote, weft_rkey_t *rkey,
+                                              const weft_op_t *op) {
+    return weft__is_device_memory(buf) ? put_slowly(ep, buf, len, remote, rkey, op)
+                                       : put_mapped(ep, buf, len, remote, rkey);
+}
+static NOINLINE weft_status_t get_beside_cuda(weft_ep_t *ep, void *buf, size_t len, uint64_t remote,
+                                              weft_rkey_t *rkey, const weft_op_t *op) {
+    return weft__is_device_memory(buf) ? get_slowly(ep, buf, len, remote, rkey, op)
+                                       : get_mapped(ep, buf, len, remote, rkey);
+}
+
+weft_status_t weft_put(weft_ep_t *ep, const void *buf, size_t len, uint64_t remote,
+                       weft_rkey_t *rkey, const weft_op_t *op) {
+    if (!weft__rma_is_mapped(ep, rkey, remote, len, CAP_PUT) || len > rkey->max_short || !buf ||
+        is_special(op))
+        return put_slowly(ep, buf, len, remote, rkey, op);
+    if (UNLIKELY(weft__cuda_active)) return put_beside_cuda(ep, buf, len, remote, rkey, op);
+    return put_mapped(ep, buf, len, remote, rkey);
+}
+
+weft_status_t weft_get(weft_ep_t *ep, void *buf, size_t len, uint64_t remote, weft_rkey_t *rkey,
+                       const weft_op_t *op) {
+    if (!weft__rma_is_mapped(ep, rkey, remote, len, CAP_GET) || len > rkey->max_short || !buf ||
+        is_special(op))
+        return get_slowly(ep, buf, len, remote, rkey, op);
+    if (UNLIKELY(weft__cuda_active)) return get_beside_cuda(ep, buf, len, remote, rkey, op);
+    return get_mapped(ep, buf, len, remote, rkey);
 }
 
 static const struct memory_users memory_users = {.revoked = weft__rma_evict,

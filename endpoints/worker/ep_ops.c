@@ -19,9 +19,7 @@ static weft_status_t refused(const struct weft_ep *ep) {
                       st == WEFT_ERR_CLOSED ? "the endpoint is closing" : "the endpoint was lost");
 }
 
-static weft_status_t am_send_refuse(struct weft_ep *ep, unsigned id, const void *header,
-                                    size_t header_len, const weft_iov_t *iov, size_t n_iov,
-                                    const weft_op_t *op) {
+static weft_status_t am_send_refuse(struct weft_ep *ep, const struct am_send_args *args) {
     return refused(ep);
 }
 

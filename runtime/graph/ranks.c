@@ -138,7 +138,8 @@ static void notify_stop(struct graph_ranks *ranks) {
     wire.status = atomic_load(&ranks->graph->stop);
     for (uint32_t r = 0; r < ranks->size; r++) {
         weft_ep_t *ep = r == ranks->rank ? NULL : weft__team_ep(ranks->team, r);
-        if (ep) weft__am_send(ep, GRAPH_WIRE_STOP, &wire, sizeof wire, NULL, 0, &none);
+        struct am_send_args args = {GRAPH_WIRE_STOP, &wire, sizeof wire, .op = &none};
+        if (ep) weft__am_send(ep, &args);
     }
     ranks->stopped = true;
 }

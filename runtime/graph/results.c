@@ -198,7 +198,8 @@ static void send_taken(struct task *task) {
     struct graph_ranks *ranks = task->graph->ranks;
     struct graph_wire wire = weft__graph_wire(ranks, task->id);
     weft_ep_t *ep = weft__team_ep(ranks->team, task->rank);
-    if (ep) weft__am_send(ep, GRAPH_WIRE_TAKEN, &wire, sizeof wire, NULL, 0, &copied);
+    struct am_send_args args = {GRAPH_WIRE_TAKEN, &wire, sizeof wire, .op = &copied};
+    if (ep) weft__am_send(ep, &args);
 }
 
 /* ---- results go out -------------------------------------------------------------------------- */
@@ -213,7 +214,8 @@ static void send_message(struct graph_ranks *ranks, weft_ep_t *ep, unsigned id,
     weft_op_t op = {
         .done = sent, .arg = ranks->graph, .flags = id == GRAPH_WIRE_READY ? WEFT_AM_EAGER : 0};
     atomic_fetch_add(&ranks->graph->n_left, 1);
-    weft_status_t st = weft__am_send(ep, id, wire, sizeof *wire, &payload, payload.len > 0, &op);
+    struct am_send_args args = {id, wire, sizeof *wire, &payload, payload.len > 0, &op};
+    weft_status_t st = weft__am_send(ep, &args);
     if (st != WEFT_IN_PROGRESS) sent(st, ranks->graph);
 }
 

@@ -108,7 +108,8 @@ TEST(what_belongs_to_the_library_is_not_received_without_an_endpoint) {
     struct two t;
     two_up(&t, "shm");
     weft_ep_on_error(t.back, two_on_back_error, &t);
-    CHECK_EQ(weft__am_send(t.ep, AM_ID_RESERVED, NULL, 0, NULL, 0, NO_REPLY), WEFT_OK);
+    struct am_send_args reserved = {.id = AM_ID_RESERVED, .op = NO_REPLY};
+    CHECK_EQ(weft__am_send(t.ep, &reserved), WEFT_OK);
     UNTIL(&t, t.back_errors == 1);
     CHECK_EQ(t.back_error, WEFT_ERR_PROTOCOL);
     two_down(&t);

@@ -7,6 +7,7 @@
 #ifndef WEFT_TRANSPORTS_CUDA_DRIVER_H
 #define WEFT_TRANSPORTS_CUDA_DRIVER_H
 
+#include <base/compiler.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <weft/base.h>
@@ -66,7 +67,7 @@ struct cuda_driver {
 };
 
 /* True from the first look that found the driver in the process. It never becomes false again. */
-extern bool weft__cuda_active;
+extern HIDDEN bool weft__cuda_active;
 
 /* Looks for the driver in this process, by dlopen until it is found. Any thread. */
 void weft__cuda_look(void);

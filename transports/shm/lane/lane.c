@@ -13,7 +13,7 @@ NOINLINE void weft__shm_ring_peer(struct shm_lane *lane) {
 
 static inline void sent(struct shm_lane *lane, const struct shm_ring *ring, size_t bytes) {
     uint64_t slots = ring->tx.head - ring->backoff.sent; /* more are a stream, and gain nothing */
-    if (slots <= 2 && tactics_use(&ring->tactics, TACTIC_HAND_OVER)) {
+    if (slots <= ring->tactics.handed_over) {
         ring_hand_over(ring_last(&ring->tx, 1));
         if (slots == 2) ring_hand_over(ring_last(&ring->tx, 2));
     }

@@ -194,8 +194,12 @@ static NOINLINE unsigned take(struct shm_lane *lane, uint64_t word, unsigned bud
     struct shm_ring *ring = shm_ring(lane);
     if (UNLIKELY(!lane->am)) return settle(lane, found_empty(lane));
     unsigned n = receive(lane, word, budget < SHM_FETCHED ? budget : SHM_FETCHED, false);
-    if (ring->backoff.looks) learn(ring, n);
-    if (UNLIKELY(n == SHM_FETCHED)) n = receive_stream(lane, n, budget);
+    if (LIKELY(n == 1)) {
+        if (ring->backoff.looks) learn(ring, 1);
+    } else {
+        if (ring->backoff.looks) learn(ring, n);
+        if (n == SHM_FETCHED) n = receive_stream(lane, n, budget);
+    }
     if (UNLIKELY(!lane->am || !ring->attended || pending_queue_waits(&lane->pending)))
         return settle(lane, n);
     ring->idle = 0;

@@ -49,6 +49,7 @@ static void end_window(struct tactics *t, uint64_t now) {
         begin_trial(t);
     bool with = t->in_trial && (t->order >> t->window & 1);
     t->used = with ? t->kept ^ (uint8_t)(1 << t->tried) : t->kept;
+    t->handed_over = tactics_use(t, TACTIC_HAND_OVER) ? TACTICS_MOST_HANDED : 0;
     t->timed = false;
     t->left = TACTICS_SETTLE;
 }

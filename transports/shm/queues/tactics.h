@@ -34,9 +34,12 @@ enum {
     TACTICS_GAIN = 32,       /* a switch has to gain this fraction of a round trip */
     TACTICS_REST = 8,        /* windows between two trials, at first */
     TACTICS_REST_MOST = 512, /* and at most */
+    TACTICS_MOST_HANDED = 2, /* slots: more are a stream, and gain nothing */
 };
 
 struct tactics {
+    /* slots of a message whose lines are moved: TACTIC_HAND_OVER as one comparison; 0: none */
+    uint64_t handed_over;
     uint8_t used;      /* now: those kept, or with one switched over */
     uint8_t kept;      /* the best known */
     uint8_t tried;     /* which one the trial switches over, or the next trial will */
@@ -55,6 +58,7 @@ struct tactics {
 /* `seed` differs from the peer's: it decides the orders of the trials. */
 static inline void tactics_init(struct tactics *t, uint32_t seed) {
     *t = (struct tactics){.used = TACTICS_ALL,
+                          .handed_over = TACTICS_MOST_HANDED,
                           .kept = TACTICS_ALL,
                           .seed = seed,
                           .rest = TACTICS_REST,
