@@ -11,7 +11,8 @@ struct stubs {
     struct stub context; /* of the context itself */
 };
 
-static void init(struct stub *stub, weft_context_t *context, enum stub_type type, void *object) {
+static void stub_init(struct stub *stub, weft_context_t *context, enum stub_type type,
+                      void *object) {
     stub->context = context;
     stub->type = type;
     stub->object = object;
@@ -25,7 +26,7 @@ weft_status_t weft__stubs_open(weft_context_t *context) {
     if (!stubs) return WEFT_ERR_NO_MEMORY;
     pthread_mutex_init(&stubs->lock, NULL);
     list_init(&stubs->all);
-    init(&stubs->context, context, STUB_CONTEXT, context);
+    stub_init(&stubs->context, context, STUB_CONTEXT, context);
     context->stubs = stubs;
     return WEFT_OK;
 }
@@ -48,7 +49,7 @@ weft_status_t weft__stub_new(weft_context_t *context, enum stub_type type, void 
                           "context: the parent was not created in associated mode");
     struct stub *stub = weft__new(NULL, struct stub);
     if (!stub) return WEFT_ERR_NO_MEMORY;
-    init(stub, context, type, object);
+    stub_init(stub, context, type, object);
     stub->worker = worker;
     pthread_mutex_lock(&context->stubs->lock);
     list_append(&context->stubs->all, &stub->of_context);

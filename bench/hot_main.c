@@ -66,7 +66,7 @@ static weft_worker_t *open_worker(const struct load *load) {
 
 /* ---- the side that answers: a worker for each link ------------------------------------------- */
 
-/* What a send may borrow until its answer is there: `number` is the request's, of that link. */
+/* The memory of a send until its answer is there: `number` is the request's, of that link. */
 struct message {
     uint64_t link, number;
     char rest[BYTES - 16];

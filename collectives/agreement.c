@@ -79,7 +79,7 @@ static size_t write_contribution(const struct agreement *a, uint8_t *to) {
     return a->value.ballot ? len + write_value(a, to + len, &a->value, true) : len;
 }
 
-static void sent(weft_status_t status, void *bytes) {
+static void agreement_sent(weft_status_t status, void *bytes) {
     talloc_free(bytes);
 }
 
@@ -95,8 +95,8 @@ static void send_to(struct agreement *a, uint32_t rank, enum coll_wire_agree kin
         len = write_value(a, bytes, &a->value, true);
     /* One that is lost is not reached, which is no news. */
     weft_status_t st = weft__coll_send(team, COLL_WIRE_AGREE, rank, a->seq, kind, bytes, len,
-                                       &(weft_op_t){.done = sent, .arg = bytes});
-    if (st != WEFT_IN_PROGRESS) sent(st, bytes);
+                                       &(weft_op_t){.done = agreement_sent, .arg = bytes});
+    if (st != WEFT_IN_PROGRESS) agreement_sent(st, bytes);
 }
 
 /* ---- going on -------------------------------------------------------------------------------- */
@@ -208,7 +208,7 @@ static void on_fail(struct fsm *m, unsigned event, enum fsm_verb why) {
 
 static const struct fsm_port port = {&weft__agreement_machine, on_effect, on_fail};
 
-static void report(struct job *job) {
+static void agreement_report(struct job *job) {
     struct agreement *a = list_of(job, struct agreement, notify);
     weft_team_t *team = a->team;
     struct agreement_call call = a->call;
@@ -279,7 +279,7 @@ static struct agreement *new_agreement(weft_team_t *team, uint32_t seq, uint32_t
     a->value.lost = weft__alloc(a, bits, "lost members");
     a->value.blobs = weft__alloc(a, blobs, "value");
     a->deadline.fire = late;
-    a->notify.run = report;
+    a->notify.run = agreement_report;
     fsm_init(&a->core.fsm, &port, AGREE_OPEN, seq);
     if (!a->came || !a->held || !a->blobs || !a->value.lost || !a->value.blobs) {
         talloc_free(a);
@@ -420,7 +420,7 @@ struct incoming {
     uint8_t bytes[];
 };
 
-static void received(weft_status_t status, void *arg) {
+static void agreement_received(weft_status_t status, void *arg) {
     struct incoming *in = arg;
     list_for_each(at, &in->room->teams) {
         weft_team_t *team = list_of(at, weft_team_t, of_room);
@@ -444,6 +444,7 @@ void weft__agreement_message(weft_team_t *team, const struct coll_wire *wire, we
     in->wire = *wire;
     in->wire.stream = (uint32_t)am->len;
     weft_iov_t iov = {in->bytes, am->len};
-    weft_status_t st = weft_am_recv(am, &iov, 1, &(weft_op_t){.done = received, .arg = in});
-    if (st != WEFT_IN_PROGRESS) received(st, in);
+    weft_status_t st =
+        weft_am_recv(am, &iov, 1, &(weft_op_t){.done = agreement_received, .arg = in});
+    if (st != WEFT_IN_PROGRESS) agreement_received(st, in);
 }

@@ -192,7 +192,8 @@ static weft_status_t prepare_call(weft_team_t *team, struct collective *c) {
     return st;
 }
 
-static weft_status_t begin(weft_team_t *team, struct collective *c, const weft_op_t *op) {
+static weft_status_t collective_begin(weft_team_t *team, struct collective *c,
+                                      const weft_op_t *op) {
     c->notify.run = notify_collective;
     c->returned.run = nothing_in_flight;
     list_init(&c->of_team);
@@ -228,7 +229,7 @@ weft_status_t weft__collective_start(weft_team_t *team, const struct coll_call *
     c->team = team;
     c->call = *call;
     c->over = over;
-    return begin(team, c, op);
+    return collective_begin(team, c, op);
 }
 
 weft_status_t weft__collective_restart(struct weft_coll *kept, const weft_op_t *op) {
@@ -237,7 +238,7 @@ weft_status_t weft__collective_restart(struct weft_coll *kept, const weft_op_t *
     c->team = kept->team;
     c->call = kept->call;
     c->kept = kept;
-    return begin(kept->team, c, op);
+    return collective_begin(kept->team, c, op);
 }
 
 /* ---- messages -------------------------------------------------------------------------------- */

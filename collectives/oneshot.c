@@ -79,7 +79,7 @@ static void enter_line(struct collective *c) {
 
 /* ---- leaving --------------------------------------------------------------------------------- */
 
-static void fold(const struct collective *c) {
+static void oneshot_fold(const struct collective *c) {
     const struct segment *s = c->team->segment;
     _Alignas(16) uint8_t result[SEGMENT_PART];
     const uint8_t *left = segment_line(s, c->first_use, 0)->part;
@@ -114,7 +114,7 @@ static bool may_leave(const struct collective *c) {
 static void leave_line(struct collective *c) {
     weft_team_t *team = c->team;
     struct team_lines *lines = &team->lines;
-    if (c->call.kind == COLL_ALLREDUCE) fold(c);
+    if (c->call.kind == COLL_ALLREDUCE) oneshot_fold(c);
     if (c->call.kind == COLL_ALLGATHER) gather_line(c);
     learn_who_left(c);
     c->left = 1;

@@ -152,7 +152,7 @@ static bool is_able(struct collective *c) {
     return weft__cuda_queue_open(c->peer->context) == WEFT_OK;
 }
 
-static void enter(struct collective *c) {
+static void peer_enter(struct collective *c) {
     struct segment_peer *own = c->peer->own;
     bool able = is_able(c);
     if (able && has_src(c))
@@ -247,7 +247,7 @@ static void unmap_all(struct peer *peer) {
 /* ---- the device's work ----------------------------------------------------------------------- */
 
 /* More inputs than a kernel takes: the result so far is the first of the next. */
-static weft_status_t fold(const struct collective *c, const struct peer_op *op) {
+static weft_status_t peer_fold(const struct collective *c, const struct peer_op *op) {
     const struct peer *peer = c->peer;
     const struct coll_call *call = &c->call;
     bool avg = call->reduction == WEFT_AVG;
@@ -269,7 +269,7 @@ static weft_status_t fold(const struct collective *c, const struct peer_op *op) 
 
 static weft_status_t queue_op(const struct collective *c, const struct peer_op *op) {
     const struct peer *peer = c->peer;
-    if (op->fold) return fold(c, op);
+    if (op->fold) return peer_fold(c, op);
     uint64_t from =
         op->from_buffer == COLL_SRC ? peer->src[op->from_rank] : peer->dst[op->from_rank];
     return weft__cuda_copy(peer->context, peer->dst[op->to_rank] + op->to, from + op->from,
@@ -392,7 +392,7 @@ static bool advance_peer(struct collective *c) {
     if (!peer->own) {
         peer->own = free_record(c->team);
         if (!peer->own) return false;
-        enter(c);
+        peer_enter(c);
     }
     if (peer->stage == ENTERED) {
         if (!all_passed(c)) return false;

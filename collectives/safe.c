@@ -66,7 +66,7 @@ static weft_status_t agree(struct safe *safe, weft_status_t status) {
     return weft__agreement_start(safe->team, &call);
 }
 
-static void ended(weft_status_t status, void *arg) {
+static void safe_ended(weft_status_t status, void *arg) {
     struct safe *safe = arg;
     weft_status_t st = agree(safe, status);
     if (st < 0) end_safe(safe, status < 0 ? status : st);
@@ -83,7 +83,7 @@ weft_status_t weft__safe_new(weft_team_t *team, const weft_op_t *op, struct safe
     if (!safe) return WEFT_ERR_NO_MEMORY;
     safe->team = team;
     safe->op = safe->inner = *op;
-    safe->inner.done = ended;
+    safe->inner.done = safe_ended;
     safe->inner.arg = safe;
     safe->inner.flags &= ~(uint32_t)WEFT_COLL_SAFE;
     *safe_p = safe;

@@ -157,7 +157,7 @@ uint32_t weft__add_await(struct schedule *s, uint32_t peer, uint32_t tag, struct
 
 /* ---- parts ----------------------------------------------------------------------------------- */
 
-static void join(struct schedule *s, uint32_t *open, uint32_t n) {
+static void schedule_join(struct schedule *s, uint32_t *open, uint32_t n) {
     while (n > 1) {
         uint32_t kept = 0;
         for (uint32_t i = 0; i < n; i += 3)
@@ -184,7 +184,7 @@ void weft__add_gate(struct schedule *s) {
             if (s->step[i].after[k] > s->gated) open[s->step[i].after[k] - 1 - s->gated] = 1;
     for (uint32_t i = 0; i < n; i++)
         if (!open[i]) open[kept++] = s->gated + i + 1;
-    join(s, open, kept);
+    schedule_join(s, open, kept);
     talloc_free(open);
 }
 

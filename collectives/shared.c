@@ -38,7 +38,7 @@ static bool drains(const struct collective *c) {
     return c->status < 0 && c->n_in_flight && c->engine->drained;
 }
 
-static bool drain(struct collective *c) {
+static bool shared_drain(struct collective *c) {
     if (!c->engine->drained(c)) return false;
     c->n_in_flight = 0;
     weft__fsm_step(&c->core.fsm, COLL_EV_RETURNED);
@@ -51,7 +51,7 @@ static int poll(struct poller *poller, unsigned budget) {
     if (list_empty(&team->active)) weft__poller_remove(team->reactor, poller);
     list_for_each_safe(at, next, &team->active) {
         struct collective *c = list_of(at, struct collective, of_team);
-        if (drains(c)) n += drain(c);
+        if (drains(c)) n += shared_drain(c);
         if (!is_looked_at(c) || !c->engine->advance(c)) continue;
         weft__collective_finish(c);
         n++;

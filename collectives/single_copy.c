@@ -230,7 +230,7 @@ static void copy_own_block(const struct collective *c) {
     if (at != source && from.len) memcpy(at, source, from.len);
 }
 
-static void enter(struct collective *c) {
+static void single_copy_enter(struct collective *c) {
     struct segment_offer *offer = segment_offer(c->team->segment, c->first_use, c->team->rank);
     c->entered = 1;
     c->team->offers.entered++;
@@ -399,7 +399,7 @@ static bool all_offered(const struct collective *c) {
     return true;
 }
 
-static bool fold(struct collective *c, size_t *budget) {
+static bool single_copy_fold(struct collective *c, size_t *budget) {
     struct range range = folded(c);
     size_t len = at_most(range.len - c->at, PIECE - PIECE % c->call.width);
     if (len && (!all_offered(c) || !fold_piece(c, &range, len))) return false;
@@ -443,7 +443,7 @@ static bool move_on(struct collective *c, size_t *budget) {
     switch ((enum stage)c->stage) {
     case ENTERING:
         if (!may_enter(c)) return false;
-        enter(c);
+        single_copy_enter(c);
         return true;
     case READING:
         if (!is_next(c)) return false;
@@ -451,7 +451,7 @@ static bool move_on(struct collective *c, size_t *budget) {
             end_stage(c);
             return true;
         }
-        return uses[c->call.kind].folds ? fold(c, budget) : take_block(c, budget);
+        return uses[c->call.kind].folds ? single_copy_fold(c, budget) : take_block(c, budget);
     case TAKING_SLICES:
         if (c->n_taken == to_take(c)) {
             end_stage(c);

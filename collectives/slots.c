@@ -108,7 +108,7 @@ static void publish(struct collective *c, const struct part *p) {
 }
 
 /* In the order of ranks, whichever member does it: the result does not depend on who came last. */
-static void fold(struct collective *c, const struct part *p) {
+static void slots_fold(struct collective *c, const struct part *p) {
     const struct segment *s = c->team->segment;
     uint8_t *result = result_of(c, p);
     const uint8_t *left = segment_slot(s, p->number, 0);
@@ -125,7 +125,7 @@ static void arrive_slot(struct collective *c, const struct part *p) {
     uint64_t all = (p->round + 1) * c->team->size;
     mark_entered(c, p);
     if (atomic_fetch_add_explicit(&p->channel->arrived, 1, memory_order_acq_rel) + 1 != all) return;
-    if (uses[c->call.kind].folds) fold(c, p);
+    if (uses[c->call.kind].folds) slots_fold(c, p);
     publish(c, p);
 }
 
@@ -228,7 +228,7 @@ static bool leave_slot(struct collective *c, const struct part *p) {
     return true;
 }
 
-static bool move(struct collective *c) {
+static bool slots_move(struct collective *c) {
     bool moved = false;
     if (c->entered < c->n_parts && c->entered - c->left < SEGMENT_CHANNELS) {
         struct part p = part_of(c, c->entered);
@@ -242,7 +242,7 @@ static bool move(struct collective *c) {
 }
 
 static bool advance_slot(struct collective *c) {
-    while (!weft__shared_over(c) && move(c)) continue;
+    while (!weft__shared_over(c) && slots_move(c)) continue;
     return weft__shared_over(c);
 }
 

@@ -184,7 +184,7 @@ static weft_status_t refusal(uint32_t status) {
     return known ? (weft_status_t)value : WEFT_ERR_PROTOCOL;
 }
 
-static void refused(struct join *join, weft_status_t status) {
+static void join_refused(struct join *join, weft_status_t status) {
     if (!join_is_over(&join->core.fsm))
         join->status = weft__fail(status, "the member that invited this worker refuses it");
     weft__fsm_step(&join->core.fsm, JOIN_EV_REFUSAL);
@@ -194,7 +194,7 @@ static void refused(struct join *join, weft_status_t status) {
 static void welcomed(struct join *join, const struct coll_wire *wire) {
     uint32_t size = wire->stream;
     if (wire->tag || wire->from >= size || size > JOIN_MEMBERS_MOST) {
-        refused(join, wire->tag ? refusal(wire->tag) : WEFT_ERR_PROTOCOL);
+        join_refused(join, wire->tag ? refusal(wire->tag) : WEFT_ERR_PROTOCOL);
         return;
     }
     if (!join_has_asked(&join->core.fsm)) return;
@@ -207,7 +207,7 @@ static void welcomed(struct join *join, const struct coll_wire *wire) {
         stop_join(join, WEFT_ERR_NO_MEMORY);
 }
 
-static void received(weft_status_t status, void *arg) {
+static void join_received(weft_status_t status, void *arg) {
     struct join *join = arg;
     join->n_receiving--;
     if (status < 0)
@@ -220,15 +220,16 @@ static void received(weft_status_t status, void *arg) {
 static void take_records(struct join *join, const struct coll_wire *wire, weft_am_t *am) {
     size_t len = (size_t)join->exchange.size * MEMBER_RECORD_BYTES;
     if (wire->tag || !join->records || join->n_receiving || am->len != len) {
-        refused(join, wire->tag ? refusal(wire->tag) : WEFT_ERR_PROTOCOL);
+        join_refused(join, wire->tag ? refusal(wire->tag) : WEFT_ERR_PROTOCOL);
         return;
     }
     weft_iov_t iov = {join->records, len};
     join->n_receiving++;
     if (am->data) memcpy(join->records, am->data, len);
     weft_status_t st =
-        am->data ? WEFT_OK : weft_am_recv(am, &iov, 1, &(weft_op_t){.done = received, .arg = join});
-    if (st != WEFT_IN_PROGRESS) received(st, join);
+        am->data ? WEFT_OK
+                 : weft_am_recv(am, &iov, 1, &(weft_op_t){.done = join_received, .arg = join});
+    if (st != WEFT_IN_PROGRESS) join_received(st, join);
 }
 
 void weft__join_message(struct team_registry *room, unsigned id, const struct coll_wire *wire,
@@ -244,7 +245,7 @@ void weft__join_message(struct team_registry *room, unsigned id, const struct co
 
 /* ---- its beginning --------------------------------------------------------------------------- */
 
-static weft_status_t ask(struct join *join, const struct coll_invitation *invitation) {
+static weft_status_t join_ask(struct join *join, const struct coll_invitation *invitation) {
     struct team_registry *room = join->room;
     weft_ep_params_t params = {.on_error = ep_lost, .arg = join};
     uint8_t address[INVITATION_ADDRESS_MOST];
@@ -284,7 +285,7 @@ weft_status_t weft__team_join(weft_worker_t *opener, const void *bytes, size_t l
     join->notify.run = notify_join;
     fsm_init(&join->core.fsm, &port, JOIN_ASKING, join->number);
     list_append(&room->joins, &join->of_room);
-    st = ask(join, &invitation);
+    st = join_ask(join, &invitation);
     if (st < 0) {
         weft__timer_stop(room->reactor, &join->deadline);
         list_remove(&join->of_room);

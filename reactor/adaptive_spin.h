@@ -1,10 +1,9 @@
 /*
  * How long a wait looks before it sleeps: plain numbers, for any clock.
  *
- * After a look that found something, the next is worth about as long as a sleep with its wake-up
- * takes (`hot`): who looks for as long as a sleep costs pays at most twice what knowing the future
- * would. After one in vain, a wait looks for hardly longer than a peer needs to answer that is
- * awake.
+ * After a look that found something, the next wait looks for about as long as a sleep with its
+ * wake-up takes (`hot`). Such a wait costs at most twice the optimum with knowledge of the future.
+ * After a look in vain, a wait looks little longer than a peer that is awake needs to answer.
  *
  * That alone would have a second fixed point. Two that put each other to sleep see each answer come
  * after two wake-ups, never sooner, though each would find the other's at once if both stayed

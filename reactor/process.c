@@ -11,7 +11,7 @@ void weft__process_own(const struct reactor *reactor, uint64_t *host_p, uint32_t
     *pid_p = simulated ? 1 : (uint32_t)getpid();
 }
 
-static void ended(struct watch *watch, int events) {
+static void process_ended(struct watch *watch, int events) {
     struct process *process = (struct process *)watch;
     process->ended(process);
 }
@@ -23,7 +23,7 @@ bool weft__process_watch(struct reactor *reactor, struct process *process) {
     if (!here || process->known) return true;
     int fd = (int)syscall(SYS_pidfd_open, process->pid, 0);
     if (fd < 0) return errno != ESRCH;
-    process->watch = (struct watch){.ready = ended};
+    process->watch = (struct watch){.ready = process_ended};
     process->watched = weft__watch_start(reactor, &process->watch, fd, WATCH_READ) == WEFT_OK;
     process->known = process->watched;
     if (!process->watched) close(fd);

@@ -92,8 +92,8 @@ static inline unsigned poll_memory(struct reactor *r, unsigned budget) {
     return n;
 }
 
-/* The trace stays, of a worker of one thread: what the program does between turns is worth
- * knowing, too. */
+/* The trace of a worker of one thread stays on: it also shows what the program does between
+ * turns. */
 static inline void enter_turn(struct reactor *r) {
     r->in_turn = true;
     r->woken_by_hand = false;

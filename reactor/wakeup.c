@@ -154,7 +154,7 @@ weft_status_t weft__wakeup_outer_open(struct reactor *r) {
     return st;
 }
 
-static void drain(int fd) {
+static void wakeup_drain(int fd) {
     uint64_t count;
     while (read(fd, &count, sizeof count) < 0 && errno == EINTR)
         ;
@@ -168,7 +168,7 @@ void weft__wakeup_outer_poll(struct reactor *r, int timeout_ms) {
     for (int i = 0; i < n; i++) {
         void *mark = events[i].data.ptr;
         if (mark == &r->remote.event_fd || mark == &r->outer.timer_fd)
-            drain(*(int *)mark);
+            wakeup_drain(*(int *)mark);
         else
             weft__watch_got(mark, weft__watch_of_epoll(events[i].events));
     }

@@ -42,7 +42,7 @@ static weft_status_t acquire(struct association *a) {
     return WEFT_OK;
 }
 
-static weft_status_t begin(struct association *a) {
+static weft_status_t associate_begin(struct association *a) {
     if (a->type == WEFT_OBJECT_CONTEXT) {
         atomic_store(&a->stub->status, WEFT_OK);
         return WEFT_OK;
@@ -59,7 +59,7 @@ static weft_status_t attach(struct association *a) {
     if (st == WEFT_OK) st = acquire(a);
     bool known = a->reactor != NULL; /* otherwise `begin` finds it */
     if (st == WEFT_OK && known) st = weft__association_reserve(a);
-    if (st == WEFT_OK) st = begin(a);
+    if (st == WEFT_OK) st = associate_begin(a);
     if (st == WEFT_OK && !known) st = weft__association_reserve(a);
     if (st == WEFT_OK) {
         weft__fsm_step(&a->core.fsm, ASSOC_EV_COMPLETE);
@@ -83,7 +83,7 @@ static weft_status_t check_version(const weft_resource_t *r, const weft_associat
 }
 
 /* Takes a place among the users. */
-static weft_status_t enter(weft_resource_t *r, struct association *a) {
+static weft_status_t associate_enter(weft_resource_t *r, struct association *a) {
     weft_status_t st = WEFT_OK;
     if (r->thread_mode == WEFT_THREAD_SINGLE && !pthread_equal(r->owner, pthread_self()))
         return weft__fail(WEFT_ERR_NOT_SHAREABLE, "%s belongs to another thread", r->name);
@@ -173,7 +173,7 @@ weft_status_t weft_associate_resources_sized(size_t params_size, weft_context_t 
     bool entered = false;
     st = weft__values_copy(a, p.values, p.n_values, &a->values);
     if (st == WEFT_OK) st = claim(a, context);
-    if (st == WEFT_OK) st = enter(p.resource, a);
+    if (st == WEFT_OK) st = associate_enter(p.resource, a);
     if (st == WEFT_OK) {
         entered = true;
         a->reactor = a->worker ? a->worker->reactor : NULL;

@@ -182,7 +182,7 @@ void weft__association_look(struct association *a) {
     finish(a);
 }
 
-static void look(struct timer *timer) {
+static void association_look(struct timer *timer) {
     struct association *a = list_of(timer, struct association, look);
     if (a->look_ns < LAST_LOOK_NS) a->look_ns *= 2;
     (void)weft__timer_start(a->reactor, timer, weft__now(a->reactor) + a->look_ns);
@@ -358,7 +358,7 @@ void weft__association_unreserve(struct association *a) {
 
 void weft__association_init(struct association *a) {
     uint32_t kind = (uint32_t)a->resource->kind;
-    a->look.fire = look;
+    a->look.fire = association_look;
     a->deadline.fire = deadline_passed;
     list_init(&a->of_resource);
     fsm_init(&a->core.fsm, &consumer_port, ASSOC_STUB, kind);

@@ -163,7 +163,7 @@ static void notify_oldest(struct weft_ep *ep) {
     if (req->kind->oldest) req->kind->oldest(req);
 }
 
-static void go(struct weft_ep *ep) {
+static void ep_go(struct weft_ep *ep) {
     weft__timer_stop(ep->worker->reactor, &ep->timer);
     install_ops(ep, ep->worker->features->ready);
     weft__link_submit_all(ep->link, &ep->queue);
@@ -217,7 +217,7 @@ static void ep_effect(struct fsm *m, unsigned effect) {
     case EP_FX_SEND_OPEN: send_one(ep, WIRE_OPEN); break;
     case EP_FX_SEND_ACCEPT: send_one(ep, WIRE_ACCEPT); break;
     case EP_FX_SEND_CLOSE: send_one(ep, WIRE_CLOSE); break;
-    case EP_FX_GO: go(ep); break;
+    case EP_FX_GO: ep_go(ep); break;
     case EP_FX_NOTIFY_READY: weft__ep_notify_later(ep, NOTICE_READY); break;
     case EP_FX_NOTIFY_ENDPOINT: weft__ep_notify_later(ep, NOTICE_ENDPOINT); break;
     case EP_FX_NOTIFY_ERROR:

@@ -77,7 +77,7 @@ struct weft_ep {
     /* End of the cache line that messages touch. */
 
     int64_t credit;       /* bytes of unexpected tagged messages that the peer still accepts */
-    int64_t credit_held;  /* set aside while sends wait for credit, so that later sends wait too */
+    int64_t credit_held;  /* withheld while sends wait for credit, so that later sends wait too */
     uint32_t credit_left; /* bytes to consume until credit is returned */
     uint32_t credit_out;  /* unexpected bytes of the peer in this endpoint */
 

@@ -53,7 +53,7 @@ static struct posted *take_all(_Atomic(void *) *list) {
 }
 
 /* Joins two lists in the time of the shorter one. */
-static struct posted *join(struct posted *a, struct posted *b) {
+static struct posted *submit_join(struct posted *a, struct posted *b) {
     struct posted *last_a = a, *last_b = b;
     for (; last_a->next && last_b->next; last_a = last_a->next) last_b = last_b->next;
     if (last_b->next) {
@@ -71,7 +71,7 @@ static void put_back(_Atomic(void *) *list, struct posted *rest) {
     while (!atomic_compare_exchange_strong_explicit(list, &none, rest, memory_order_release,
                                                     memory_order_relaxed)) {
         struct posted *came = take_all(list);
-        if (came) rest = join(came, rest);
+        if (came) rest = submit_join(came, rest);
         none = NULL;
     }
 }
@@ -143,12 +143,12 @@ unsigned weft__submit_notify(struct weft_worker *worker, unsigned most) {
 }
 
 /* The callback of a submission that has a handle. */
-static void ended(weft_status_t status, void *arg) {
+static void submit_ended(weft_status_t status, void *arg) {
     notify_submission(arg, status);
 }
 
 void weft__post_over(const struct weft_request *req) {
-    if (req->done == ended) open_gate(req->arg);
+    if (req->done == submit_ended) open_gate(req->arg);
 }
 
 static weft_status_t post_submission(struct posted *p, const weft_op_t *op) {
@@ -168,7 +168,7 @@ static uint32_t deadline_left(struct posted *p) {
 static weft_op_t op_of(struct posted *p) {
     weft_op_t op = p->op;
     if (!op.request_p && !p->gate) return op;
-    op.done = ended;
+    op.done = submit_ended;
     op.arg = p;
     op.request_p = &p->request;
     op.completion = NULL;

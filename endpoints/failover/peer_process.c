@@ -30,7 +30,7 @@ static void lose_process(struct timer *timer) {
         in->link, weft__fail(WEFT_ERR_PEER_FAILED, "the peer's process %u ended", in->process.pid));
 }
 
-static void ended(struct process *process) {
+static void peer_process_ended(struct process *process) {
     struct process_watch *in = list_of(process, struct process_watch, process);
     struct reactor *reactor = in->link->worker->reactor;
     weft__process_unwatch(reactor, process);
@@ -49,12 +49,13 @@ static void watch(struct link *link, const struct lane_process *notified) {
     struct process_watch *in =
         weft__link_ext(link) ? weft__new(link->worker, struct process_watch) : NULL;
     if (!in) return;
-    in->process = (struct process){.ended = ended, .host = notified->host, .pid = notified->pid};
+    in->process =
+        (struct process){.ended = peer_process_ended, .host = notified->host, .pid = notified->pid};
     in->link = link;
     in->ended.fire = lose_process;
     link->more->process_watch = in;
     if (!weft__process_watch(reactor, &in->process)) {
-        ended(&in->process);
+        peer_process_ended(&in->process);
         return;
     }
     struct lane *raw = link->more->retain ? link->more->retain->raw : link->lanes[0];

@@ -137,7 +137,7 @@ static void came_back(struct completion *below, weft_status_t status) {
 
 /* A lane that is about to report `down` takes nothing, and neither do we until it has
  * reported it. */
-static weft_status_t refused(struct retain *r, weft_status_t st) {
+static weft_status_t retain_refused(struct retain *r, weft_status_t st) {
     if (st == WEFT_ERR_TOO_BIG || st == WEFT_ERR_NO_MEMORY || st == WEFT_ERR_INVALID_PARAM)
         return st;
     r->raw_full = true;
@@ -164,7 +164,7 @@ static NOINLINE weft_status_t begin_run(struct retain *r, size_t size) {
     st = r->raw->ops->buffer->am_run(r->raw, &b->run, size, room, retain_block_ref(b));
     if (LIKELY(st == WEFT_OK)) return WEFT_OK;
     retain_block_unref(b);
-    return refused(r, st);
+    return retain_refused(r, st);
 }
 
 void weft__retain_end_run(struct retain *r) {
@@ -203,7 +203,7 @@ static NOINLINE weft_status_t short_apart(struct retain *r, uint8_t id, uint64_t
     weft_status_t st = make_room(r, size, size, &m);
     if (st != WEFT_OK) return st;
     st = r->raw->ops->am_short(r->raw, id, header, data, len);
-    if (UNLIKELY(st != WEFT_OK)) return refused(r, st);
+    if (UNLIKELY(st != WEFT_OK)) return retain_refused(r, st);
     put_message(put_head((char *)m, id, sizeof header + len, size), header, data, len);
     add_retained(r, r->log.last, size);
     return WEFT_OK;
@@ -251,7 +251,7 @@ static weft_status_t am_bcopy(struct lane *l, uint8_t id, size_t (*pack)(void *t
     weft_status_t st = WEFT_OK;
     if (is_word(id)) {
         st = r->raw->ops->am_bcopy(r->raw, id, pack, arg);
-        return st == WEFT_OK ? st : refused(r, st);
+        return st == WEFT_OK ? st : retain_refused(r, st);
     }
     size_t most = retained_size(l->iface->attr.max_bcopy, false, 0);
     if (!runs_on(b, most)) st = r->runs ? begin_run(r, most) : make_room(r, most, most, &m);
@@ -262,7 +262,7 @@ static weft_status_t am_bcopy(struct lane *l, uint8_t id, size_t (*pack)(void *t
     memset((char *)(m + 1) + len, 0, size - sizeof *m - len);
     *m = (struct retained){.len = (uint32_t)len, .kind = RETAINED_COPY, .id = id};
     if (!r->runs) st = send_kept(r, m);
-    if (UNLIKELY(st != WEFT_OK)) return refused(r, st);
+    if (UNLIKELY(st != WEFT_OK)) return retain_refused(r, st);
     add_retained(r, b, size);
     return WEFT_OK;
 }
@@ -298,7 +298,7 @@ static weft_status_t expose_retained(struct retain *r, uint8_t id, const void *h
     memcpy(retained_iov(m), iov, n_iov * sizeof *iov);
     if (header_len) memcpy(retained_bytes(m), header, header_len);
     st = r->raw->ops->am_zcopy(r->raw, id, header, header_len, iov, n_iov, &in_flight->below);
-    if (st != WEFT_OK && st != WEFT_IN_PROGRESS) return refused(r, st);
+    if (st != WEFT_OK && st != WEFT_IN_PROGRESS) return retain_refused(r, st);
     if (st == WEFT_OK) in_flight->below.count = 0;
     keep_retained(r, size, cost);
     r->log.last->special = true;
@@ -401,7 +401,7 @@ void weft__retain_request(struct retain *r) {
 
 /* ---- when there is room again ---------------------------------------------------------------- */
 
-static weft_status_t go(struct retain *r) {
+static weft_status_t retain_go(struct retain *r) {
     r->raw_full = false;
     if (!send_all(r)) return WEFT_NO_RESOURCE;
     if (r->lane.ops != &weft__retain_ops_open && !resend(r)) return WEFT_NO_RESOURCE;
@@ -413,7 +413,7 @@ static weft_status_t go(struct retain *r) {
 static weft_status_t raw_retry(struct pending *pending) {
     struct retain *r = list_of(pending, struct retain, raw_pending);
     r->pumping = true;
-    weft_status_t st = go(r);
+    weft_status_t st = retain_go(r);
     r->pumping = false;
     r->waits = st == WEFT_NO_RESOURCE;
     return st;

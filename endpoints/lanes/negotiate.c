@@ -123,7 +123,7 @@ static void wait(struct lane_negotiation *b, uint64_t ns) {
 }
 
 /* Adds a random quarter, so that links that were refused together do not retry together. */
-static void rest(struct lane_negotiation *b) {
+static void negotiate_rest(struct lane_negotiation *b) {
     struct lanes *lanes = b->lanes;
     uint64_t ns = weft__negotiate_rest(&b->n, lanes->rest, lanes->rest_most),
              asked = b->wait_ms * NS_PER_MS;
@@ -177,7 +177,7 @@ static void negotiate_effect(struct fsm *m, unsigned effect) {
     case NEGOTIATE_FX_MAKE_ROOM: make_room(b); break;
     case NEGOTIATE_FX_WAIT: wait(b, lanes->spin); break;
     case NEGOTIATE_FX_MIN_HOLD: wait(b, lanes->min_hold); break;
-    case NEGOTIATE_FX_REST: rest(b); break;
+    case NEGOTIATE_FX_REST: negotiate_rest(b); break;
     case NEGOTIATE_FX_NO_TIMEOUT: weft__timer_stop(lanes->worker->reactor, &b->timer); break;
     case NEGOTIATE_FX_NOTIFY_FAST: lanes->worker->count->lanes_promoted++; break;
     case NEGOTIATE_FX_NOTIFY_SETTLED: wait(b, lanes->review); break;

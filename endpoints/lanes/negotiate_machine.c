@@ -26,7 +26,7 @@ static void negotiate_invariants(const struct fsm *m) {
 #include <fsm/define.h>
 
 /* The attempt failed. The port gives the slot to the next link. */
-static void rest(struct fsm *m) {
+static void negotiate_machine_rest(struct fsm *m) {
     if (of(m)->refused < NEGOTIATE_REFUSED_MAX) of(m)->refused++;
     fsm_effect(m, NEGOTIATE_FX_REST);
     of(m)->place = PLACE_NONE;
@@ -55,11 +55,11 @@ static void negotiate_act_yield(struct fsm *m) {
     of(m)->place = PLACE_NONE;
 }
 static void negotiate_act_denied(struct fsm *m) {
-    rest(m);
+    negotiate_machine_rest(m);
 }
 static void negotiate_act_give_up(struct fsm *m) {
     fsm_effect(m, NEGOTIATE_FX_SEND_CANCEL);
-    rest(m);
+    negotiate_machine_rest(m);
 }
 static void negotiate_act_dial(struct fsm *m) {
     fsm_effect(m, NEGOTIATE_FX_NO_TIMEOUT);
@@ -95,26 +95,26 @@ static void negotiate_act_deny(struct fsm *m) {
 }
 static void negotiate_act_deny_late(struct fsm *m) {
     fsm_effect(m, NEGOTIATE_FX_SEND_DENY);
-    rest(m);
+    negotiate_machine_rest(m);
 }
 static void negotiate_act_call_off(struct fsm *m) {
     fsm_effect(m, NEGOTIATE_FX_SEND_CANCEL);
     fsm_effect(m, NEGOTIATE_FX_CANCEL_JOIN);
-    rest(m);
+    negotiate_machine_rest(m);
 }
 
 /* ---- the other lane, and the way back */
 
 static void negotiate_act_drop(struct fsm *m) {
-    rest(m);
+    negotiate_machine_rest(m);
 }
 static void negotiate_act_drop_join(struct fsm *m) {
     fsm_effect(m, NEGOTIATE_FX_CANCEL_JOIN);
-    rest(m);
+    negotiate_machine_rest(m);
 }
 static void negotiate_act_fail(struct fsm *m) {
     fsm_effect(m, NEGOTIATE_FX_SEND_CANCEL);
-    rest(m);
+    negotiate_machine_rest(m);
 }
 static void negotiate_act_move(struct fsm *m) {
     fsm_effect(m, NEGOTIATE_FX_NO_TIMEOUT);
@@ -146,7 +146,7 @@ static void negotiate_act_left(struct fsm *m) {
 static void negotiate_act_lost(struct fsm *m) {
     of(m)->settled = false;
     fsm_effect(m, NEGOTIATE_FX_NOTIFY_BASE);
-    rest(m);
+    negotiate_machine_rest(m);
 }
 static void negotiate_act_rested(struct fsm *m) {}
 static void negotiate_act_close(struct fsm *m) {

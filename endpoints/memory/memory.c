@@ -71,8 +71,8 @@ static void new_token(weft_mem_t *mem) {
     }
 }
 
-/* The old token and epoch are worth nothing at once; who is inside already is waited for, or
- * thrown out where that goes. */
+/* The old token and epoch are invalid at once. Accesses in progress are stopped where the
+ * transport can, and waited for where it cannot. */
 static void withdraw(weft_mem_t *mem) {
     mem->region.epoch++;
     new_token(mem);

@@ -29,16 +29,18 @@ static void settle_from(struct region_cache *cache, uint32_t i) {
     }
 }
 
-static bool holds(const struct cached *entry, uintptr_t base, uintptr_t end, unsigned rights) {
+static bool region_cache_holds(const struct cached *entry, uintptr_t base, uintptr_t end,
+                               unsigned rights) {
     return entry->base <= base && entry->end >= end && (rights & ~entry->rights) == 0;
 }
 
 struct cached *weft__region_cache_find(struct region_cache *cache, uintptr_t base, uintptr_t end,
                                        unsigned rights) {
-    if (cache->last && cache->last_of == cache->generation && holds(cache->last, base, end, rights))
+    if (cache->last && cache->last_of == cache->generation &&
+        region_cache_holds(cache->last, base, end, rights))
         return cache->last;
     for (uint32_t i = place_after(cache, base); i-- > 0 && cache->reach[i] >= end;) {
-        if (!holds(cache->at[i], base, end, rights)) continue;
+        if (!region_cache_holds(cache->at[i], base, end, rights)) continue;
         cache->last = cache->at[i];
         cache->last_of = cache->generation;
         return cache->at[i];

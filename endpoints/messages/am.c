@@ -19,7 +19,7 @@ enum {
 
 /* ---- out */
 
-static inline weft_status_t sent(struct weft_ep *ep) {
+static inline weft_status_t am_sent_here(struct weft_ep *ep) {
     ep->worker->count->am_sent++;
     ep->link->sent++;
     return WEFT_OK;
@@ -77,7 +77,7 @@ static weft_status_t advance_am(struct weft_request *req) {
             st = WEFT_IN_PROGRESS;
         }
     }
-    if (st == WEFT_OK || st == WEFT_IN_PROGRESS) sent(ep);
+    if (st == WEFT_OK || st == WEFT_IN_PROGRESS) am_sent_here(ep);
     return st;
 }
 
@@ -151,7 +151,7 @@ static NOINLINE weft_status_t am_send_general(struct weft_ep *ep, const struct a
     if (protocol == PROTOCOL_OFFER && flags & MUST_BE_WHOLE) return too_big(m.len);
     if (protocol == PROTOCOL_COPY) {
         st = weft__send_copy(ep->link, ep->link->tx, &m);
-        if (LIKELY(st == WEFT_OK)) return sent(ep);
+        if (LIKELY(st == WEFT_OK)) return am_sent_here(ep);
         if (st < 0) return st;
     }
     return submit_args(ep, args);
@@ -175,7 +175,7 @@ static inline weft_status_t am_send_short(struct weft_ep *ep, unsigned id, const
     struct lane *lane = ep->link->tx;
     uint64_t word = wire_am_word(ep->core.peer, 0, id);
     weft_status_t st = lane->ops->am_short(lane, WIRE_AM, word, iov->base, iov->len);
-    return LIKELY(st == WEFT_OK) ? sent(ep) : st;
+    return LIKELY(st == WEFT_OK) ? am_sent_here(ep) : st;
 }
 
 weft_status_t weft__am_send_ready(struct weft_ep *ep, const struct am_send_args *args) {

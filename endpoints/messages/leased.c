@@ -103,7 +103,7 @@ static void end_receive(struct leased_receive *receive, bool received) {
     list_remove(&receive->of_lease);
 }
 
-static void received(weft_status_t status, void *arg) {
+static void leased_received(weft_status_t status, void *arg) {
     struct leased_receive *receive = arg, own = *receive;
     bool has_message = status == WEFT_OK || status == WEFT_ERR_TRUNCATED;
     end_receive(receive, has_message);
@@ -140,7 +140,7 @@ weft_status_t weft__leased_tag_recv(weft_worker_t *worker, uint64_t tag, uint64_
         (struct leased_receive){.lease = lease, .info_p = info_p, .done = own.done, .arg = own.arg};
     list_append(&lease->receives, &receive->of_lease);
     weft_request_t **request_p = own.request_p;
-    own.done = received;
+    own.done = leased_received;
     own.arg = receive;
     own.request_p = &receive->request;
     st =

@@ -24,7 +24,7 @@ enum {
 
 /* ---- out */
 
-static weft_status_t sent(struct weft_ep *ep, int64_t cost) {
+static weft_status_t tag_sent_here(struct weft_ep *ep, int64_t cost) {
     ep->credit -= cost;
     ep->worker->count->tag_sent++;
     ep->link->sent++;
@@ -33,7 +33,7 @@ static weft_status_t sent(struct weft_ep *ep, int64_t cost) {
 
 static weft_status_t send_whole(struct weft_ep *ep, struct lane *lane, const struct message *m) {
     weft_status_t st = weft__send_copy(ep->link, lane, m);
-    return st == WEFT_OK ? sent(ep, (int64_t)m->len + MESSAGE_COST) : st;
+    return st == WEFT_OK ? tag_sent_here(ep, (int64_t)m->len + MESSAGE_COST) : st;
 }
 
 static struct message tag_message(const struct weft_ep *ep, uint64_t tag, const weft_iov_t *iov,
@@ -67,7 +67,7 @@ static weft_status_t offer(struct weft_request *req, struct lane *lane) {
     weft_status_t st = weft__request_name(req);
     if (st == WEFT_OK) st = weft__send_offer(req, lane);
     if (st != WEFT_OK) return st;
-    sent(req->ep, MESSAGE_COST);
+    tag_sent_here(req->ep, MESSAGE_COST);
     weft__request_park(req);
     return WEFT_IN_PROGRESS;
 }
@@ -75,7 +75,8 @@ static weft_status_t offer(struct weft_request *req, struct lane *lane) {
 static weft_status_t zcopy_tag(struct weft_request *req, struct lane *lane,
                                const struct message *m) {
     weft_status_t st = weft__send_zcopy(req->ep->link, lane, m, req);
-    if (st == WEFT_OK || st == WEFT_IN_PROGRESS) sent(req->ep, (int64_t)m->len + MESSAGE_COST);
+    if (st == WEFT_OK || st == WEFT_IN_PROGRESS)
+        tag_sent_here(req->ep, (int64_t)m->len + MESSAGE_COST);
     if (st == WEFT_IN_PROGRESS) weft__request_hand_over(req);
     return st;
 }
@@ -83,7 +84,7 @@ static weft_status_t zcopy_tag(struct weft_request *req, struct lane *lane,
 static weft_status_t send_packed(struct weft_request *req, struct lane *lane,
                                  const struct message *m) {
     weft_status_t st = weft__send_packed(lane, m, req);
-    return st == WEFT_OK ? sent(req->ep, (int64_t)m->len + MESSAGE_COST) : st;
+    return st == WEFT_OK ? tag_sent_here(req->ep, (int64_t)m->len + MESSAGE_COST) : st;
 }
 
 static weft_status_t advance_tag(struct weft_request *req) {
@@ -199,7 +200,7 @@ tag_send_short(struct weft_ep *ep, uint64_t tag, const weft_iov_t *iov, size_t n
         lane->ops->am_short_to
             ? lane->ops->am_short_to(lane, WIRE_TAG, tag, ep->core.peer, iov->base, len)
             : send_together(lane, tag, ep->core.peer, iov->base, len);
-    if (LIKELY(st == WEFT_OK)) return sent(ep, (int64_t)len + MESSAGE_COST);
+    if (LIKELY(st == WEFT_OK)) return tag_sent_here(ep, (int64_t)len + MESSAGE_COST);
     return st < 0 ? st : tag_submit(ep, tag, iov, 1, op);
 }
 

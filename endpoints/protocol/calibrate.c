@@ -259,7 +259,7 @@ static void keep_calibration(const struct calibration *c) {
     leave_known(THERE);
 }
 
-static bool recall(struct calibration *c) {
+static bool calibrate_recall(struct calibration *c) {
     int was;
     if (!take_known(&was)) return false;
     if (was == THERE) *c = known;
@@ -297,7 +297,7 @@ void weft__calibration(struct reactor *r, struct calibration *c) {
     char path[PATH_MAX_LEN];
     built_in(c);
     if (strcmp(setting, "off") == 0 || weft__reactor_virtual(r)) return;
-    if (is_shared(r) && recall(c)) return;
+    if (is_shared(r) && calibrate_recall(c)) return;
     find_calibration(place_of(r, path), c);
     if (is_shared(r) && c->origin != CALIBRATION_BUILT_IN) keep_calibration(c);
 }

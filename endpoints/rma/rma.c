@@ -94,8 +94,9 @@ static bool is_on_device(const void *buf, const weft_layout_t *layout) {
     return weft__is_device_memory(buf) && !(layout && layout->kind == WEFT_LAYOUT_USER);
 }
 
-static NOINLINE weft_status_t move(weft_ep_t *ep, enum rma_what what, const void *buf, size_t len,
-                                   uint64_t remote, weft_rkey_t *rkey, const weft_op_t *how) {
+static NOINLINE weft_status_t rma_move(weft_ep_t *ep, enum rma_what what, const void *buf,
+                                       size_t len, uint64_t remote, weft_rkey_t *rkey,
+                                       const weft_op_t *how) {
     const weft_layout_t *layout = how ? how->layout : NULL;
     weft_status_t st = check_rma(ep, buf, layout ? 0 : len, rkey, how);
     if (st == WEFT_IN_PROGRESS) {
@@ -118,11 +119,11 @@ static NOINLINE weft_status_t move(weft_ep_t *ep, enum rma_what what, const void
  * before. */
 static NOINLINE weft_status_t put_slowly(weft_ep_t *ep, const void *buf, size_t len,
                                          uint64_t remote, weft_rkey_t *rkey, const weft_op_t *op) {
-    return move(ep, RMA_PUT, buf, len, remote, rkey, op);
+    return rma_move(ep, RMA_PUT, buf, len, remote, rkey, op);
 }
 static NOINLINE weft_status_t get_slowly(weft_ep_t *ep, void *buf, size_t len, uint64_t remote,
                                          weft_rkey_t *rkey, const weft_op_t *op) {
-    return move(ep, RMA_GET, buf, len, remote, rkey, op);
+    return rma_move(ep, RMA_GET, buf, len, remote, rkey, op);
 }
 
 /* On mapped memory a put is performed when the call returns, WEFT_RMA_REMOTE or not. */

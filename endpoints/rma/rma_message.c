@@ -17,7 +17,7 @@ static struct wire_key key_of(const struct weft_rkey *rkey) {
     return key;
 }
 
-static uint64_t sent(struct weft_ep *ep) {
+static uint64_t rma_message_sent(struct weft_ep *ep) {
     ep->worker->count->rma_messages++;
     ep->link->sent++;
     return ++ep->rma->sent;
@@ -73,7 +73,7 @@ weft_status_t weft__rma_send_now(struct weft_ep *ep, const struct rma_op *op) {
             return WEFT_NO_RESOURCE;
         st = send_put(link, link->tx, &m);
     }
-    if (st == WEFT_OK) sent(ep);
+    if (st == WEFT_OK) rma_message_sent(ep);
     return st;
 }
 
@@ -122,7 +122,7 @@ static weft_status_t send_last(struct weft_request *req, struct lane *lane,
     struct put_message m = {*head, &nothing};
     weft_status_t st = send_put(req->ep->link, lane, &m);
     if (st != WEFT_OK) return st;
-    req->rma.order = sent(req->ep);
+    req->rma.order = rma_message_sent(req->ep);
     return all_sent(req);
 }
 
@@ -145,7 +145,7 @@ static weft_status_t advance_put(struct weft_request *req, struct lane *lane) {
                              : weft__send_piece(req, WIRE_PUT, head, sizeof head,
                                                 weft__link_limits(ep->link)->piece);
     if (st < 0 || st == WEFT_NO_RESOURCE) return st;
-    req->rma.order = sent(ep);
+    req->rma.order = rma_message_sent(ep);
     if (req->offset == req->len && (last || !req->id)) return all_sent(req);
     return weft__rma_next_turn(req);
 }
@@ -159,7 +159,7 @@ static weft_status_t advance_get(struct weft_request *req, struct lane *lane) {
                                           .len = req->len});
     weft_status_t st = weft__link_send_ctrl(req->ep->link, lane, &m);
     if (st != WEFT_OK) return st;
-    req->rma.order = sent(req->ep);
+    req->rma.order = rma_message_sent(req->ep);
     return all_sent(req);
 }
 
@@ -176,7 +176,7 @@ static weft_status_t advance_atomic(struct weft_request *req, struct lane *lane)
     write_atomic(&m, req->ep, &op, req->id);
     weft_status_t st = weft__link_send_ctrl(req->ep->link, lane, &m);
     if (st != WEFT_OK) return st;
-    req->rma.order = sent(req->ep);
+    req->rma.order = rma_message_sent(req->ep);
     return all_sent(req);
 }
 
@@ -219,7 +219,7 @@ static weft_status_t advance_rma_message(struct weft_request *req) {
     return by_message(req);
 }
 
-static void returned(struct weft_request *req, weft_status_t status) {
+static void rma_message_returned(struct weft_request *req, weft_status_t status) {
     struct request_rma *r = &req->rma;
     if (status < 0 && weft__link_has_left(req->ep->link, status)) status = WEFT_OK;
     if (status < 0) {
@@ -249,7 +249,7 @@ static void release_rma_message(struct weft_request *req) {
 const struct request_kind weft__rma_put_kind = {.name = "put",
                                                 .flags = WEFT_RMA_REMOTE,
                                                 .advance = advance_rma_message,
-                                                .returned = returned,
+                                                .returned = rma_message_returned,
                                                 .release = release_rma_message};
 /* These bytes are no longer outstanding when the get is gone. */
 static void count_late(struct weft_request *req, size_t bytes) {
@@ -260,14 +260,14 @@ const struct request_kind weft__rma_get_kind = {.name = "get",
                                                 .flags = WEFT_RMA_REMOTE,
                                                 .places = true,
                                                 .advance = advance_rma_message,
-                                                .returned = returned,
+                                                .returned = rma_message_returned,
                                                 .withdraw = weft__place_stop,
                                                 .late_data = count_late,
                                                 .release = release_rma_message};
 const struct request_kind weft__rma_atomic_kind = {.name = "atomic",
                                                    .flags = WEFT_RMA_REMOTE,
                                                    .advance = advance_rma_message,
-                                                   .returned = returned,
+                                                   .returned = rma_message_returned,
                                                    .release = release_rma_message};
 
 static const struct request_kind *const kind_of[] = {[RMA_PUT] = &weft__rma_put_kind,
@@ -383,7 +383,7 @@ weft_status_t weft__rma_fetch_now(struct weft_ep *ep, const struct rma_op *op,
     req->rma.rkey = weft__rkey_use(op->rkey);
     req->rma.old_p = op->old_p;
     req->rma.size = op->size;
-    req->rma.order = sent(ep);
+    req->rma.order = rma_message_sent(ep);
     ep->rma->active++;
     link->rma_unanswered++;
     return WEFT_IN_PROGRESS;
@@ -422,7 +422,7 @@ static bool may_notify_plainly(const struct weft_request *req, int32_t status) {
            !req->ep->notices && weft__plain_may_notify(req->worker);
 }
 
-static void refused(struct weft_request *req, weft_status_t status) {
+static void rma_message_refused(struct weft_request *req, weft_status_t status) {
     if (status == WEFT_ERR_REVOKED && req->rma.rkey->status == WEFT_OK)
         req->rma.rkey->status = status;
     req->rma.answered = true;
@@ -455,7 +455,7 @@ void weft__on_rma_done(struct link *link, struct lane *lane, const struct wire_r
         return;
     }
     if (answer->status < 0)
-        refused(req, (weft_status_t)answer->status);
+        rma_message_refused(req, (weft_status_t)answer->status);
     else if (!done(req, answer->value))
         weft__ep_violation(req->ep, WEFT_ERR_PROTOCOL, "answer");
 }

@@ -124,7 +124,7 @@ void weft__rma_piece_ended(struct weft_request *req, weft_status_t status) {
     completion_step(&req->in_flight, status);
 }
 
-static void returned(struct weft_request *req, weft_status_t status) {
+static void rma_pieces_returned(struct weft_request *req, weft_status_t status) {
     weft__request_finish(req, status);
 }
 
@@ -149,7 +149,7 @@ static void release_piece(struct weft_request *req) {
 
 const struct request_kind weft__rma_pieces_kind = {.name = "pieces",
                                                    .flags = WEFT_RMA_REMOTE,
-                                                   .returned = returned,
+                                                   .returned = rma_pieces_returned,
                                                    .withdraw = withdraw,
                                                    .release = release_piece};
 
@@ -370,7 +370,7 @@ static weft_status_t move_through_host(weft_ep_t *ep, struct pieces *p, const we
     return st;
 }
 
-static weft_status_t move(weft_ep_t *ep, struct pieces *p, const weft_op_t *op) {
+static weft_status_t rma_pieces_move(weft_ep_t *ep, struct pieces *p, const weft_op_t *op) {
     size_t bytes = 0;
     weft_status_t st = check_piece(ep, p, &bytes);
     if (st < 0) return st;
@@ -397,7 +397,7 @@ static weft_status_t pieces_posted(void *ep, const struct submit_args *args, con
                        .local = (weft_local_t *)(uintptr_t)args->bytes};
     p.remote = (weft_remote_t *)(p.local + p.n_local);
     weft_status_t st = check_registrations(ep, &p);
-    return st < 0 ? st : move(ep, &p, op);
+    return st < 0 ? st : rma_pieces_move(ep, &p, op);
 }
 
 static weft_status_t elsewhere_piece(weft_ep_t *ep, const struct pieces *p, const weft_op_t *op) {
@@ -428,7 +428,7 @@ static weft_status_t move_checked(weft_ep_t *ep, struct pieces *p, const weft_op
     if (st == WEFT_OK) st = weft__check_memory("remote", p->remote, p->n_remote);
     if (st == WEFT_OK) st = weft__call_enter(ep->worker, op);
     if (st == WEFT_IN_PROGRESS) return elsewhere_piece(ep, p, op);
-    return st < 0 ? st : move(ep, p, op);
+    return st < 0 ? st : rma_pieces_move(ep, p, op);
 }
 
 weft_status_t weft_put_pieces(weft_ep_t *ep, const weft_local_t *local, size_t n_local,

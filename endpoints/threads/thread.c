@@ -391,7 +391,7 @@ static weft_status_t new_thread(struct weft_worker *worker) {
 }
 
 /* Signals go to threads of the program. */
-static int create(struct worker_thread *t) {
+static int thread_create(struct worker_thread *t) {
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -446,7 +446,7 @@ weft_status_t weft_worker_start_thread_sized(size_t params_size, weft_worker_t *
     struct worker_thread *t = worker->driver.thread;
     t->params = p;
     atomic_store(&t->stop, false);
-    int error = create(t);
+    int error = thread_create(t);
     if (error) return weft__fail(WEFT_ERR_NO_MEMORY, "pthread_create: %s", strerror(error));
     st = part_thread(t);
     if (st < 0)

@@ -62,7 +62,7 @@ void weft__device_offered(struct weft_request *req, const void *device, size_t l
 }
 
 /* The request ends once, when no copy uses its memory. */
-static void settle(struct device_fetch *fetch) {
+static void device_fetch_settle(struct device_fetch *fetch) {
     struct weft_request *req = fetch->req;
     weft_status_t st = fetch->status;
     if (fetch->under_way) return;
@@ -75,7 +75,8 @@ static void note(struct device_fetch *fetch, weft_status_t status) {
     if (status < 0 && fetch->status == WEFT_OK) fetch->status = status;
 }
 
-static weft_status_t go(struct device_fetch *fetch, struct cuda_batch *batch, struct fetched *f) {
+static weft_status_t device_fetch_go(struct device_fetch *fetch, struct cuda_batch *batch,
+                                     struct fetched *f) {
     weft_status_t st = weft__cuda_copy_start(fetch->copies, batch, &f->copy);
     if (st == WEFT_OK) fetch->under_way++;
     return st;
@@ -95,7 +96,7 @@ static void copied_within(struct cuda_copy *copy, weft_status_t status) {
     fetch->under_way--;
     note(fetch, status);
     talloc_free(f);
-    settle(fetch);
+    device_fetch_settle(fetch);
 }
 
 static weft_status_t add_pieces(struct device_fetch *fetch, const struct device_memory *to,
@@ -118,7 +119,7 @@ static weft_status_t copy_within(struct device_fetch *fetch, const struct device
     list_init(&f->copy.under_way);
     weft_status_t st = weft__cuda_batch_begin(&batch, fetch->place, CUDA_READS);
     if (st == WEFT_OK) st = add_pieces(fetch, to, &batch);
-    if (st == WEFT_OK) st = go(fetch, &batch, f);
+    if (st == WEFT_OK) st = device_fetch_go(fetch, &batch, f);
     if (st < 0) talloc_free(f);
     return st;
 }
@@ -135,7 +136,7 @@ static weft_status_t read_chunk(struct device_fetch *fetch, struct fetched *f) {
     weft_status_t st = weft__cuda_batch_begin(&batch, fetch->place, CUDA_READS);
     if (st == WEFT_OK)
         st = weft__cuda_batch_read(&batch, f->chunk->at, fetch->from + f->offset, f->len);
-    if (st == WEFT_OK) st = go(fetch, &batch, f);
+    if (st == WEFT_OK) st = device_fetch_go(fetch, &batch, f);
     if (st == WEFT_OK) fetch->next += f->len;
     return st;
 }
@@ -164,7 +165,7 @@ static void copied_out(struct cuda_copy *copy, weft_status_t status) {
         if (goes_on(fetch)) note(fetch, st);
         end_fetched(f);
     }
-    settle(fetch);
+    device_fetch_settle(fetch);
 }
 
 static weft_status_t read_first(struct device_fetch *fetch) {

@@ -120,7 +120,7 @@ weft_status_t weft__worker_on_loop(weft_worker_t *worker, struct ev_loop *loop,
 }
 
 /* The reactor is gone: everything but handlers and the stub begins again. */
-static void rest(weft_status_t status, void *arg) {
+static void associate_rest(weft_status_t status, void *arg) {
     weft_worker_t *worker = arg;
     struct worker_stub *own = own_of(worker);
     struct stub *stub = worker->stub;
@@ -141,7 +141,7 @@ void weft__worker_outlives(weft_worker_t *worker) {
     struct worker_stub *own = own_of(worker);
     own->closed = worker->close.done;
     own->closed_arg = worker->close.arg;
-    worker->close.done = rest;
+    worker->close.done = associate_rest;
     worker->close.arg = worker;
     talloc_steal(NULL, worker);
 }
@@ -203,7 +203,7 @@ void weft__worker_drain(weft_worker_t *worker, weft_worker_t *provider, struct l
     weft__leased_receives_stop(provider, lease, status);
 }
 
-static size_t count(const struct list *endpoints, const struct lease *lease) {
+static size_t associate_count(const struct list *endpoints, const struct lease *lease) {
     size_t n = 0;
     list_for_each(node, endpoints) {
         n += list_of(node, struct weft_ep, of_worker)->lease == lease->number;
@@ -212,7 +212,7 @@ static size_t count(const struct list *endpoints, const struct lease *lease) {
 }
 
 size_t weft__worker_undrained(const weft_worker_t *provider, const struct lease *lease) {
-    return count(&provider->due, lease) + count(&provider->endpoints, lease) +
+    return associate_count(&provider->due, lease) + associate_count(&provider->endpoints, lease) +
            weft__leased_receives(provider, lease);
 }
 

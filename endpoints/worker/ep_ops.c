@@ -11,7 +11,7 @@
 #include <endpoints/rma/rma.h>
 #include <endpoints/transfer/rendezvous.h>
 
-static weft_status_t refused(const struct weft_ep *ep) {
+static weft_status_t ep_refused(const struct weft_ep *ep) {
     weft_status_t st = ep->status == WEFT_OK ? WEFT_ERR_CLOSED : ep->status;
     if (ep->cause && ep->cause->status == st)
         return weft__fail(st, "the endpoint was lost: %s", ep->cause->text);
@@ -20,29 +20,29 @@ static weft_status_t refused(const struct weft_ep *ep) {
 }
 
 static weft_status_t am_send_refuse(struct weft_ep *ep, const struct am_send_args *args) {
-    return refused(ep);
+    return ep_refused(ep);
 }
 
 static weft_status_t tag_send_refuse(struct weft_ep *ep, uint64_t tag, const weft_iov_t *iov,
                                      size_t n_iov, const weft_op_t *op) {
-    return refused(ep);
+    return ep_refused(ep);
 }
 
 static weft_status_t flush_refuse(struct weft_ep *ep, const weft_op_t *op) {
-    return refused(ep);
+    return ep_refused(ep);
 }
 
 static weft_status_t rma_refuse(struct weft_ep *ep, const struct rma_op *op, const weft_op_t *how) {
-    return refused(ep);
+    return ep_refused(ep);
 }
 
 static weft_status_t stream_send_refuse(struct weft_ep *ep, const weft_iov_t *iov, size_t n_iov,
                                         const weft_op_t *op) {
-    return refused(ep);
+    return ep_refused(ep);
 }
 
 static weft_status_t stream_refuse(struct weft_ep *ep) {
-    return refused(ep);
+    return ep_refused(ep);
 }
 
 const struct ep_ops weft__ep_ops_wait = {

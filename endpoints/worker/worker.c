@@ -280,8 +280,8 @@ static void init_jobs(struct weft_worker *worker) {
     worker->close.timer.fire = close_due;
 }
 
-static void init(struct weft_worker *worker, struct reactor *r, weft_context_t *context,
-                 const weft_worker_params_t *params) {
+static void worker_init(struct weft_worker *worker, struct reactor *r, weft_context_t *context,
+                        const weft_worker_params_t *params) {
     worker->reactor = r;
     worker->context = context;
     worker->features = &weft__features;
@@ -338,7 +338,7 @@ void weft__worker_discard(struct weft_worker *worker) {
 static weft_status_t open_worker(weft_worker_t *worker, struct reactor *r,
                                  const weft_worker_params_t *params) {
     weft_context_t *context = weft__reactor_context(r);
-    init(worker, r, context, params);
+    worker_init(worker, r, context, params);
     weft__calibration(r, &worker->calibration);
     worker->name = params->name ? talloc_strdup(worker, params->name) : NULL;
     weft__stats_open(worker);

@@ -95,9 +95,9 @@ WEFT_API const char *weft_status_hint(weft_status_t status);     /* what to try,
 WEFT_API size_t weft_status_describe(weft_status_t status, char *buf, size_t size);
 
 /*
- * A piece of memory. An operation borrows the memory that `base` points to, and never the array of
- * pieces. NULL with a length of 0 is legal. NULL with another length is INVALID_PARAM, as for every
- * other memory parameter.
+ * A piece of memory. An operation in progress uses the memory that `base` points to. The array of
+ * pieces is free when the call returns. NULL with a length of 0 is legal. NULL with another length
+ * is INVALID_PARAM, as for every other memory parameter.
  */
 typedef struct weft_iov {
     void *base;

@@ -68,7 +68,7 @@ struct dtype {
     uint16_t lanes;
 };
 
-/* The memory that an operation borrows. */
+/* The memory that an operation in progress uses. */
 struct buffers {
     struct worker *worker; /* whose operation it is */
     Py_buffer one, *many;  /* `many` if there are several */

@@ -49,7 +49,7 @@ static struct task *steal(struct graph_thread *t) {
     return NULL;
 }
 
-static struct task *take(struct graph_thread *t) {
+static struct task *crew_take(struct graph_thread *t) {
     struct task *task = t->next;
     t->next = NULL;
     if (!task) task = take_own(t);
@@ -150,7 +150,7 @@ static void run_one(struct graph_thread *t, struct task *task) {
 void weft__crew_help(weft_graph_t *graph) {
     struct graph_thread *t = &graph->thread[0];
     while (atomic_load(&graph->running)) {
-        struct task *task = take(t);
+        struct task *task = crew_take(t);
         if (task)
             run_one(t, task);
         else
@@ -161,7 +161,7 @@ void weft__crew_help(weft_graph_t *graph) {
 static void *thread_main(void *arg) {
     struct graph_thread *t = arg;
     while (!atomic_load(&t->graph->ends)) {
-        struct task *task = take(t);
+        struct task *task = crew_take(t);
         if (task)
             run_one(t, task);
         else

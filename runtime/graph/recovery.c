@@ -247,7 +247,7 @@ static void act(struct job *job) {
     }
 }
 
-static void ask(struct recovery *r, enum recovery_effect effect) {
+static void recovery_ask(struct recovery *r, enum recovery_effect effect) {
     r->asked = effect;
     weft__job_post(weft__worker_reactor(r->ranks->worker), &r->act);
 }
@@ -257,7 +257,7 @@ static void on_effect(struct fsm *m, unsigned effect) {
     if (effect == RECOVERY_FX_DROP)
         drop(r);
     else
-        ask(r, (enum recovery_effect)effect);
+        recovery_ask(r, (enum recovery_effect)effect);
 }
 
 /* All events are this process's own: one that does not fit is a defect. */
@@ -267,7 +267,7 @@ static void on_fail(struct fsm *m, unsigned event, enum fsm_verb why) {
     r->status = WEFT_ERR_INTERNAL;
     r->task = WEFT_NO_TASK;
     drop(r);
-    ask(r, RECOVERY_FX_END);
+    recovery_ask(r, RECOVERY_FX_END);
 }
 
 static const struct fsm_port port = {&weft__recovery_machine, on_effect, on_fail};

@@ -204,19 +204,20 @@ static void send_taken(struct task *task) {
 
 /* ---- results go out -------------------------------------------------------------------------- */
 
-static void sent(weft_status_t status, void *arg) {
+static void results_sent(weft_status_t status, void *arg) {
     weft__graph_left(arg);
 }
 
 /* The payload stays until it is sent: it is the result, or the key of its region. */
 static void send_message(struct graph_ranks *ranks, weft_ep_t *ep, unsigned id,
                          const struct graph_wire *wire, weft_iov_t payload) {
-    weft_op_t op = {
-        .done = sent, .arg = ranks->graph, .flags = id == GRAPH_WIRE_READY ? WEFT_AM_EAGER : 0};
+    weft_op_t op = {.done = results_sent,
+                    .arg = ranks->graph,
+                    .flags = id == GRAPH_WIRE_READY ? WEFT_AM_EAGER : 0};
     atomic_fetch_add(&ranks->graph->n_left, 1);
     struct am_send_args args = {id, wire, sizeof *wire, &payload, payload.len > 0, &op};
     weft_status_t st = weft__am_send(ep, &args);
-    if (st != WEFT_IN_PROGRESS) sent(st, ranks->graph);
+    if (st != WEFT_IN_PROGRESS) results_sent(st, ranks->graph);
 }
 
 static void send_inline(struct graph_ranks *ranks, weft_ep_t *ep, const struct task *task) {
@@ -276,7 +277,7 @@ void weft__result_lost(struct task *task) {
 }
 
 /* The run stops before the task ends, so that no successor runs without its input. */
-static void received(weft_status_t status, void *arg) {
+static void results_received(weft_status_t status, void *arg) {
     struct task *task = arg;
     if (status < 0) weft__graph_unreadable(task, status);
     bool good = status == WEFT_OK && atomic_load(&task->graph->stop) == WEFT_OK;
@@ -291,9 +292,10 @@ static bool may_begin(struct task *task, uint64_t len) {
     task->arrives = true;
     task->result_len = len;
     if (len <= task->params.result_size) return true;
-    received(weft__fail(WEFT_ERR_PROTOCOL, "rank %u sent a result of %llu bytes for task %u",
-                        task->rank, (unsigned long long)len, task->id),
-             task);
+    results_received(weft__fail(WEFT_ERR_PROTOCOL,
+                                "rank %u sent a result of %llu bytes for task %u", task->rank,
+                                (unsigned long long)len, task->id),
+                     task);
     return false;
 }
 
@@ -301,10 +303,11 @@ void weft__result_take(struct task *task, weft_am_t *am) {
     if (!may_begin(task, am->len)) return;
     weft_iov_t iov = {task->result, am->len};
     if (am->data) memcpy(task->result, am->data, am->len);
-    weft_status_t st = am->data || am->len == 0
-                           ? WEFT_OK
-                           : weft_am_recv(am, &iov, 1, &(weft_op_t){.done = received, .arg = task});
-    if (st != WEFT_IN_PROGRESS) received(st, task);
+    weft_status_t st =
+        am->data || am->len == 0
+            ? WEFT_OK
+            : weft_am_recv(am, &iov, 1, &(weft_op_t){.done = results_received, .arg = task});
+    if (st != WEFT_IN_PROGRESS) results_received(st, task);
 }
 
 /* A member has few regions, so most keys are known. */
@@ -338,9 +341,9 @@ void weft__result_ready(struct task *task, const struct graph_wire *wire, const 
     if (!may_begin(task, wire->len)) return;
     struct graph_ranks *ranks = task->graph->ranks;
     weft_ep_t *ep = weft__team_ep(ranks->team, task->rank);
-    weft_op_t op = {.done = received, .arg = task};
+    weft_op_t op = {.done = results_received, .arg = task};
     weft_rkey_t *rkey = NULL;
     weft_status_t st = ep ? key_of(ranks, ep, am, &rkey) : WEFT_ERR_PEER_FAILED;
     if (st == WEFT_OK) st = weft_get(ep, task->result, wire->len, wire->remote, rkey, &op);
-    if (st != WEFT_IN_PROGRESS) received(st, task);
+    if (st != WEFT_IN_PROGRESS) results_received(st, task);
 }

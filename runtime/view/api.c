@@ -29,7 +29,7 @@ static void drop_worker(weft_context_t *context, weft_worker_t *worker) {
     weft_context_destroy(context);
 }
 
-static weft_status_t create(const weft_view_params_t *params, weft_view_t **view_p) {
+static weft_status_t view_create(const weft_view_params_t *params, weft_view_t **view_p) {
     const struct view_engine *engine;
     weft_status_t st = weft__view_engine_of(params, &engine);
     if (st < 0) return st;
@@ -57,7 +57,7 @@ weft_status_t weft_view_create_sized(size_t params_size, const weft_view_params_
         params ? weft__params_read(&known, sizeof known, params, params_size) : WEFT_OK;
     if (st == WEFT_OK) st = worker_for(&known, &context);
     if (st < 0) return st;
-    st = create(&known, view_p);
+    st = view_create(&known, view_p);
     if (st == WEFT_OK)
         (*view_p)->context = context;
     else

@@ -142,7 +142,7 @@ static void round_over(weft_status_t status, void *arg) {
     if (status != WEFT_IN_PROGRESS) finish(t, status);
 }
 
-static weft_status_t begin(struct two_rounds *t) {
+static weft_status_t blocks_begin(struct two_rounds *t) {
     weft_op_t op = {
         .done = round_over, .arg = t, .deadline_ms = t->op.deadline_ms, .flags = t->op.flags};
     weft_status_t st = send_lengths(t, &op);
@@ -183,7 +183,7 @@ weft_status_t weft_view_gatherv(weft_view_t *view, const weft_resource_set_t *at
     t->bytes = (void *)src;
     t->mine = len;
     t->blocks_p = blocks_p;
-    return begin(t);
+    return blocks_begin(t);
 }
 
 /* ---- objects ------------------------------------------------------------------------------- */
@@ -215,7 +215,7 @@ weft_status_t weft_view_gather_objects(weft_view_t *view, const weft_resource_se
     t->objects = objects;
     st = gets_result(t) && !objects ? weft__fail(WEFT_ERR_INVALID_PARAM, "objects: NULL")
                                     : pack(t, serializer, object);
-    if (st == WEFT_OK) return begin(t);
+    if (st == WEFT_OK) return blocks_begin(t);
     talloc_free(t);
     return st;
 }
@@ -233,7 +233,7 @@ weft_status_t weft_view_bcast_object(weft_view_t *view, const weft_resource_set_
     t->is_bcast = true;
     t->object = object;
     if (gets_result(t)) st = pack(t, serializer, object);
-    if (st == WEFT_OK) return begin(t);
+    if (st == WEFT_OK) return blocks_begin(t);
     talloc_free(t);
     return st;
 }

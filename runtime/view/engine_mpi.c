@@ -37,7 +37,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static unsigned n_sessions; /* of this process, that need MPI */
 static bool started_here;
 
-static weft_status_t enter(struct mpi_session *s, const weft_view_params_t *params) {
+static weft_status_t mpi_enter(struct mpi_session *s, const weft_view_params_t *params) {
     int is = 0, was = 0, provided, failed = 0;
     s->mpi.initialized(&is);
     s->mpi.finalized(&was);
@@ -77,7 +77,7 @@ static void gathered(struct mpi_session *s) {
     if (all) s->done(WEFT_OK, s->done_arg);
 }
 
-static void look(struct timer *timer) {
+static void mpi_look(struct timer *timer) {
     struct mpi_session *s = container_of(timer, struct mpi_session, look);
     int done = 0;
     s->mpi.test(s->request, &done, s->mpi.ignored_status);
@@ -138,12 +138,12 @@ static weft_status_t start_mpi(const void *parent, weft_worker_t *worker,
     if (!s) return WEFT_ERR_NO_MEMORY;
     s->session.engine = &weft__view_mpi;
     s->reactor = weft__worker_reactor(worker);
-    s->look.fire = look;
+    s->look.fire = mpi_look;
     weft_status_t st = weft__mpi_load(&s->mpi);
     if (st == WEFT_OK) st = weft__timer_reserve(s->reactor, &s->look);
     if (st == WEFT_OK) {
         pthread_mutex_lock(&lock);
-        st = enter(s, params);
+        st = mpi_enter(s, params);
         pthread_mutex_unlock(&lock);
     }
     if (st == WEFT_OK && (st = duplicate(s, params)) < 0) leave(s);

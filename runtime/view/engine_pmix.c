@@ -40,7 +40,7 @@ struct pmix_session {
     void *done_arg;
 };
 
-static weft_status_t failed(const struct pmix_session *s, const char *what, int status) {
+static weft_status_t pmix_failed(const struct pmix_session *s, const char *what, int status) {
     return weft__fail(WEFT_ERR_IO, "%s ended with %d (%s)", what, status,
                       s->pmix.error_text(status));
 }
@@ -56,7 +56,7 @@ static weft_status_t read_rank(const struct pmix_session *s, uint32_t rank, cons
     struct pmix_value *value = NULL;
     of.rank = rank;
     int status = s->pmix.get(&of, key, NULL, 0, &value);
-    if (status != PMIX_SUCCESS_CODE || !value) return failed(s, "PMIx_Get", status);
+    if (status != PMIX_SUCCESS_CODE || !value) return pmix_failed(s, "PMIx_Get", status);
     bool good = value->type == PMIX_TYPE_BYTES && value->data.bytes.size == s->len;
     if (good) memcpy((uint8_t *)s->all + rank * s->len, value->data.bytes.bytes, s->len);
     if (value->type == PMIX_TYPE_BYTES) free(value->data.bytes.bytes);
@@ -66,7 +66,8 @@ static weft_status_t read_rank(const struct pmix_session *s, uint32_t rank, cons
 }
 
 static void end_round(struct pmix_session *s, int status) {
-    weft_status_t st = status == PMIX_SUCCESS_CODE ? WEFT_OK : failed(s, "PMIx_Fence_nb", status);
+    weft_status_t st =
+        status == PMIX_SUCCESS_CODE ? WEFT_OK : pmix_failed(s, "PMIx_Fence_nb", status);
     char key[32];
     round_key(s, key);
     s->n_rounds++;
@@ -119,12 +120,12 @@ static weft_status_t allgather_pmix(void *arg, weft_worker_t *worker, const void
     s->all = all, s->len = len, s->done = done, s->done_arg = done_arg;
     int status = s->pmix.put(PMIX_SCOPE_GLOBAL, key, &value);
     if (status == PMIX_SUCCESS_CODE) status = s->pmix.commit();
-    if (status != PMIX_SUCCESS_CODE) return failed(s, "PMIx_Put", status);
+    if (status != PMIX_SUCCESS_CODE) return pmix_failed(s, "PMIx_Put", status);
     s->fence->holders++; /* no other thread has it now */
     status = s->pmix.fence(NULL, 0, &collect, 1, fenced, s->fence);
     if (status != PMIX_SUCCESS_CODE) {
         s->fence->holders--;
-        return failed(s, "PMIx_Fence_nb", status);
+        return pmix_failed(s, "PMIx_Fence_nb", status);
     }
     s->gathering = true;
     return WEFT_IN_PROGRESS;
@@ -146,7 +147,7 @@ static weft_status_t find_size(struct pmix_session *s) {
     struct pmix_value *value = NULL;
     job.rank = PMIX_ANY_RANK;
     int status = s->pmix.get(&job, "pmix.job.size", NULL, 0, &value);
-    if (status != PMIX_SUCCESS_CODE || !value) return failed(s, "PMIx_Get", status);
+    if (status != PMIX_SUCCESS_CODE || !value) return pmix_failed(s, "PMIx_Get", status);
     bool good = value->type == PMIX_TYPE_UINT32 && value->data.number > s->me.rank;
     s->session.exchange = (weft_exchange_t){.rank = s->me.rank,
                                             .size = value->data.number,
@@ -157,7 +158,7 @@ static weft_status_t find_size(struct pmix_session *s) {
     return good ? WEFT_OK : weft__fail(WEFT_ERR_PROTOCOL, "PMIx has no size of the job");
 }
 
-static weft_status_t enter(struct pmix_session *s) {
+static weft_status_t pmix_enter(struct pmix_session *s) {
     if (!weft__pmix_present())
         return weft__fail(WEFT_ERR_NOT_FOUND, "no PMIx server started this process");
     weft_status_t st = weft__pmix_load(&s->pmix);
@@ -168,7 +169,7 @@ static weft_status_t enter(struct pmix_session *s) {
     s->fence->session = s;
     s->fence->holders = 1;
     int status = s->pmix.init(&s->me, NULL, 0);
-    if (status != PMIX_SUCCESS_CODE) return failed(s, "PMIx_Init", status);
+    if (status != PMIX_SUCCESS_CODE) return pmix_failed(s, "PMIx_Init", status);
     st = find_size(s);
     if (st < 0) s->pmix.finalize(NULL, 0);
     return st;
@@ -190,7 +191,7 @@ static weft_status_t start_pmix(const void *parent, weft_worker_t *worker,
     s->session.engine = &weft__view_pmix;
     s->session.started = true;
     s->worker = worker;
-    weft_status_t st = enter(s);
+    weft_status_t st = pmix_enter(s);
     if (st < 0) {
         leave_fence(s);
         talloc_free(s);

@@ -66,17 +66,17 @@ static void cancel_store(void *arg) {
 }
 
 /* An error is what the call returns, or else what its callback gets. */
-static void settle(struct store_session *s, weft_status_t status) {
+static void store_settle(struct store_session *s, weft_status_t status) {
     s->passed = status;
     if (status < 0 && !s->calls) s->done(status, s->done_arg);
 }
 
 static void pass_on(struct store_session *s) {
     const weft_exchange_t *x = weft__run_client_exchange(s->client);
-    settle(s, x->allgather(x->arg, s->worker, s->mine, s->len, s->all, s->done, s->done_arg));
+    store_settle(s, x->allgather(x->arg, s->worker, s->mine, s->len, s->all, s->done, s->done_arg));
 }
 
-static void recall(struct store_session *s) {
+static void store_recall(struct store_session *s) {
     const weft_exchange_t *x = weft__run_client_exchange(s->client);
     x->cancel(x->arg);
 }
@@ -108,7 +108,7 @@ static void dialed(struct watch *watch, int events) {
     step(s, STORE_DIAL_EV_REFUSED);
 }
 
-static void refused(struct job *job) {
+static void store_refused(struct job *job) {
     step(container_of(job, struct store_session, refused), STORE_DIAL_EV_REFUSED);
 }
 
@@ -143,8 +143,8 @@ static void on_effect(struct fsm *m, unsigned effect) {
         weft__timer_start(s->reactor, &s->retry, weft__now(s->reactor) + RETRY_NS);
         break;
     case STORE_DIAL_FX_PASS: pass_on(s); break;
-    case STORE_DIAL_FX_DENY: settle(s, WEFT_ERR_PEER_FAILED); break;
-    case STORE_DIAL_FX_RECALL: recall(s); break;
+    case STORE_DIAL_FX_DENY: store_settle(s, WEFT_ERR_PEER_FAILED); break;
+    case STORE_DIAL_FX_RECALL: store_recall(s); break;
     case STORE_DIAL_FX_HANG_UP: hang_up(s); break;
     case STORE_DIAL_FX_UNPAUSE: weft__timer_stop(s->reactor, &s->retry); break;
     case STORE_DIAL_N_EFFECTS: break;
@@ -155,7 +155,7 @@ static void on_effect(struct fsm *m, unsigned effect) {
 static void on_fail(struct fsm *m, unsigned event, enum fsm_verb why) {
     struct store_session *s = container_of(m, struct store_session, core.fsm);
     (void)event, (void)why;
-    settle(s, WEFT_ERR_INTERNAL);
+    store_settle(s, WEFT_ERR_INTERNAL);
 }
 
 static const struct fsm_port port = {&weft__store_dial_machine, on_effect, on_fail};
@@ -205,7 +205,7 @@ static weft_status_t resolve(const char *text, struct addrinfo **at_p) {
 
 /* ---- life ---------------------------------------------------------------------------------- */
 
-static weft_status_t begin(struct store_session *s) {
+static weft_status_t store_begin(struct store_session *s) {
     const weft_exchange_t *x = &s->session.exchange;
     int fd;
     if (x->rank > 0) {
@@ -234,11 +234,11 @@ static weft_status_t start_store(const void *parent, weft_worker_t *worker,
     s->reactor = weft__worker_reactor(worker);
     s->dial.ready = dialed;
     s->retry.fire = retry;
-    s->refused.run = refused;
+    s->refused.run = store_refused;
     fsm_init(&s->core.fsm, &port, STORE_DIAL_IDLE, rank + 1);
     weft_status_t st = resolve(address(params), &s->at);
     if (st == WEFT_OK) st = weft__timer_reserve(s->reactor, &s->retry);
-    if (st == WEFT_OK) st = begin(s);
+    if (st == WEFT_OK) st = store_begin(s);
     if (st == WEFT_OK) {
         *session_p = &s->session;
         return WEFT_OK;

@@ -83,7 +83,7 @@ static const struct fsm_port port = {&weft__finalizers_machine, effect_finalizer
 
 /* ---- running ------------------------------------------------------------------------------- */
 
-static void returned(struct finalizers *f, weft_status_t status) {
+static void finalizer_returned(struct finalizers *f, weft_status_t status) {
     f->outcome = status;
     weft__fsm_step(&f->core.fsm, FINALIZERS_EV_RETURNED);
 }
@@ -94,9 +94,9 @@ static void call(struct finalizers *f, weft_finalizer_t *finalizer) {
     weft_status_t status = finalizer->run(finalizer, finalizer->arg);
     finalizer->called = false;
     if (status != WEFT_IN_PROGRESS)
-        returned(f, status);
+        finalizer_returned(f, status);
     else if (finalizer->completed)
-        returned(f, f->outcome);
+        finalizer_returned(f, f->outcome);
     else
         weft__fsm_step(&f->core.fsm, FINALIZERS_EV_PENDING);
 }

@@ -114,8 +114,9 @@ static bool shares_node(const weft_resource_set_t *set, uint64_t id) {
     return false;
 }
 
-static weft_status_t count(weft_view_t *view, bool (*shares)(const weft_resource_set_t *, uint64_t),
-                           uint64_t id, uint32_t *count_p) {
+static weft_status_t set_count(weft_view_t *view,
+                               bool (*shares)(const weft_resource_set_t *, uint64_t), uint64_t id,
+                               uint32_t *count_p) {
     uint32_t n = 0;
     for (uint32_t r = 0; r < weft_view_size(view); r++) {
         const weft_resource_set_t *other;
@@ -131,7 +132,7 @@ weft_status_t weft_view_count_ram_wait(weft_view_t *view, const weft_resource_se
                                        uint32_t *count_p) {
     if (!set) REFUSE("set", "NULL");
     if (!count_p) REFUSE("count_p", "NULL");
-    return count(view, shares_ram, set->ram_id, count_p);
+    return set_count(view, shares_ram, set->ram_id, count_p);
 }
 
 weft_status_t weft_view_count_node_wait(weft_view_t *view, const weft_resource_set_t *set,
@@ -140,7 +141,7 @@ weft_status_t weft_view_count_node_wait(weft_view_t *view, const weft_resource_s
     if (!count_p) REFUSE("count_p", "NULL");
     if (node >= set->n_numa_nodes || node >= WEFT_MAX_NODES)
         REFUSE("node", "the set has no such node");
-    return count(view, shares_node, set->node[node].ram_id, count_p);
+    return set_count(view, shares_node, set->node[node].ram_id, count_p);
 }
 
 weft_status_t weft_view_count_gpu_wait(weft_view_t *view, const weft_resource_set_t *set,
@@ -148,5 +149,5 @@ weft_status_t weft_view_count_gpu_wait(weft_view_t *view, const weft_resource_se
     if (!set) REFUSE("set", "NULL");
     if (!count_p) REFUSE("count_p", "NULL");
     if (gpu >= set->n_gpus || gpu >= WEFT_MAX_DEVICES) REFUSE("gpu", "the set has no such GPU");
-    return count(view, shares_gpu, set->gpu[gpu].id, count_p);
+    return set_count(view, shares_gpu, set->gpu[gpu].id, count_p);
 }

@@ -36,18 +36,18 @@ struct store_server {
 
 static const uint8_t magic[4] = {'W', 'S', 'T', '1'};
 
-static void put32(uint8_t *to, uint32_t value) {
+static void store_put32(uint8_t *to, uint32_t value) {
     for (int i = 0; i < 4; i++) to[i] = (uint8_t)(value >> 8 * i);
 }
 
-static uint32_t get32(const uint8_t *from) {
+static uint32_t store_get32(const uint8_t *from) {
     return from[0] | (uint32_t)from[1] << 8 | (uint32_t)from[2] << 16 | (uint32_t)from[3] << 24;
 }
 
 void weft__store_hello(uint8_t hello[STORE_HELLO], uint32_t rank, uint32_t size) {
     memcpy(hello, magic, sizeof magic);
-    put32(hello + 4, rank);
-    put32(hello + 8, size);
+    store_put32(hello + 4, rank);
+    store_put32(hello + 8, size);
 }
 
 /* ---- one connection ------------------------------------------------------------------------ */
@@ -105,9 +105,9 @@ static void to_rank(void *arg, uint32_t rank, const void *data, size_t len) {
 
 static bool verify_handshake(struct store_line *line) {
     struct store_server *server = line->server;
-    uint32_t rank = get32(line->hello + 4);
+    uint32_t rank = store_get32(line->hello + 4);
     bool good = memcmp(line->hello, magic, sizeof magic) == 0 && rank < server->size &&
-                get32(line->hello + 8) == server->size && !server->line[rank];
+                store_get32(line->hello + 8) == server->size && !server->line[rank];
     if (!good) return false;
     forget_unverified(server, line);
     line->rank = rank;

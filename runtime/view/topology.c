@@ -125,7 +125,7 @@ static bool hwloc_is_set(void) {
     return secure_getenv("HWLOC_XMLFILE") || secure_getenv("HWLOC_SYNTHETIC");
 }
 
-static void look(const char *by) {
+static void topology_look(const char *by) {
     bool first = strcmp(by, "hwloc") == 0 || (strcmp(by, "sysfs") != 0 && hwloc_is_set());
     if (first && weft__topology_by_hwloc(&host)) return;
     if (weft__topology_by_sysfs(&host, "/sys")) return;
@@ -136,7 +136,7 @@ static void look(const char *by) {
 
 const struct topology *weft__topology(const char *by) {
     pthread_mutex_lock(&mutex);
-    if (!host.source) look(by);
+    if (!host.source) topology_look(by);
     pthread_mutex_unlock(&mutex);
     return &host;
 }
@@ -154,7 +154,8 @@ static int32_t number_of(const struct topology_cpu *cpu, int level) {
 }
 
 /* How many cores, or caches of a level, the set's processors have; an unknown one counts. */
-static uint32_t count(const struct topology *topology, const weft_resource_set_t *set, int level) {
+static uint32_t topology_count(const struct topology *topology, const weft_resource_set_t *set,
+                               int level) {
     uint64_t seen[WEFT_MAX_CPUS / 64] = {0};
     uint32_t n = 0;
     for (unsigned cpu = 0; cpu < WEFT_MAX_CPUS; cpu++) {
@@ -227,14 +228,14 @@ static void describe_cache(const struct topology *topology, weft_resource_set_t 
             cache.size = c->cache_size[level];
     }
     if (!cache.size) return; /* no such level, or a size that is not known */
-    cache.n = count(topology, set, level);
+    cache.n = topology_count(topology, set, level);
     set->cache[set->n_caches++] = cache;
 }
 
 void weft__topology_describe(const struct topology *topology, weft_resource_set_t *set) {
     snprintf(set->topology, sizeof set->topology, "%s", topology->source);
     set->n_caches = 0;
-    set->n_cores = count(topology, set, OF_CORES);
+    set->n_cores = topology_count(topology, set, OF_CORES);
     describe_packages(topology, set);
     describe_nodes(topology, set);
     for (int level = 0; level < WEFT_MAX_CACHES; level++) describe_cache(topology, set, level);

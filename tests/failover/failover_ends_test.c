@@ -102,7 +102,7 @@ TEST(the_other_side_waits_for_its_dialer_as_long) {
     double begin = two_now();
     while (!t.back_errors && two_now() < begin + 5) weft_worker_progress(t.b, 0);
     CHECK_EQ(t.back_error, WEFT_ERR_PEER_FAILED);
-    UNTIL(&t, t.errors == 1); /* its ticket is worth nothing any more */
+    UNTIL(&t, t.errors == 1); /* its ticket is not valid any more */
     CHECK_EQ(t.error, WEFT_ERR_PEER_FAILED);
     two_down(&t);
 }

@@ -66,8 +66,8 @@ static void hold_questions(weft_worker_t *w) {
 static struct link *hub_link(const struct spoke *s) {
     return ((struct weft_ep *)s->out.ep)->link;
 }
-/* One tick of time, by the worker's own tracker; the link is worth a lane, whatever a busy
- * machine leaves of its traffic. */
+/* One tick of time, by the worker's own tracker. The link's score suffices for a lane, also on a
+ * busy machine. */
 static void tick_with(struct link *link) {
     struct usage *usage = link->worker->tracking->usage;
     weft__usage_min_score(usage, link, UINT64_C(1) << 40);

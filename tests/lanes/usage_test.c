@@ -386,8 +386,8 @@ TEST(a_link_that_may_not_be_asked_is_not_promoted_early_and_notified_once_a_tick
     talloc_free(u);
 }
 
-/* Late ticks: what was carried is spread over the time that passed, and a score fades as by as
- * many ticks. */
+/* Late ticks: the bytes count as carried evenly over the time that passed, and a score fades as
+ * by as many ticks. */
 TEST(a_late_tick_scores_as_the_ones_that_were_missed) {
     struct usage *on_time = begin((struct usage_params){.capacity = 1, .floor = 1}), *late = NULL;
     late = weft__usage_new(NULL, &(struct usage_params){.capacity = 1}, NULL, now);

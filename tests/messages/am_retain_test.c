@@ -148,7 +148,7 @@ TEST_EACH(keeping_in_place_allocates_nothing_and_a_copy_one_block) {
         CHECK(first == 0 || second == 0);
     else
         CHECK(first >= FEW && second >= FEW);
-    k.len = 40; /* worth no place that is so much larger */
+    k.len = 40; /* too short for a place that is so much larger */
     uint64_t in_place = weft_worker_count(two_b(&t), "am.retained_in_place");
     CHECK(blocks_taken(&t, &k) >= FEW);
     CHECK_EQ(weft_worker_count(two_b(&t), "am.retained_in_place"), in_place);

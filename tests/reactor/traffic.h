@@ -1,6 +1,6 @@
 /*
  * A whole worker in a host, woken by real messages: another process sends them one by one, at
- * instants spread over the moment when the host goes to sleep. A message that does not wake it is
+ * instants around the moment when the host goes to sleep. A message that does not wake it is
  * seen as a sleep without end.
  */
 #ifndef WEFT_TESTS_REACTOR_TRAFFIC_H

@@ -69,7 +69,7 @@ TEST(the_split_follows_what_lanes_carry) {
 
     before += share;
     main->more->rate = 100;
-    rail->more->rate = 1; /* not worth its while */
+    rail->more->rate = 1; /* so slow that it would only delay the end */
     transfer(&r, false, LARGE);
     CHECK_EQ(weft_worker_count(r.two.a, "rail.bytes_out"), before);
     close_run(&r);

@@ -99,7 +99,7 @@ TEST(a_full_ring_takes_no_more_until_notified) {
     for (int i = 0; i < SLOTS / 4; i++) {
         CHECK_EQ(ring_next(&r->rx, &m), 1);
         CHECK_EQ(*(const uint64_t *)m.data, i);
-        take(r); /* the last one is worth telling */
+        take(r); /* the last one makes the producer be notified */
     }
     CHECK_EQ(refresh(r), RING_MOVED);
     CHECK(!ring_full(&r->tx));

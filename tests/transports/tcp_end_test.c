@@ -14,8 +14,8 @@ static weft_status_t send8(struct end *end, uint64_t value) {
     return end->lane->ops->am_short(end->lane, 3, value, NULL, 0);
 }
 
-/* Borrows until the socket takes no more: the last ones are in progress. Returns how many were
- * accepted. */
+/* Sends without a copy until the socket takes no more: the last ones are in progress. Returns how
+ * many were accepted. */
 enum { MANY = 256, BIG = 256 * 1024 };
 static uint8_t big[BIG];
 static int fill(struct end *end, struct counted *done) {

@@ -30,7 +30,7 @@ TEST(messages_of_one_turn_leave_in_one_write) {
     pair_close(&p);
 }
 
-/* Two buffers' worth, as tcp.buffer says. */
+/* The bytes of two buffers, as tcp.buffer says. */
 TEST(many_copied_bytes_of_one_turn_leave_in_one_write) {
     enum { PIECE = 4096, N = 30 };
     struct pair p;
@@ -291,8 +291,8 @@ TEST(a_connection_within_the_host_has_a_short_queue) {
     pair_close(&p);
 }
 
-/* Between two turns the first piece that is worth a write of its own leaves at once, and those
- * behind it together. */
+/* Between two turns the first piece that is long enough is written at once, and those behind it
+ * together. */
 TEST(zcopied_memory_of_the_time_between_two_turns_leaves_in_two_writes) {
     enum { PIECE = 64 * 1024, N = 8 };
     struct pair p;

@@ -67,8 +67,8 @@ static void returned(struct completion *completion, weft_status_t status) {
     s->zcopied = status == WEFT_OK ? 0 : 99;
 }
 
-/* One borrows at a time; its memory is freed as it comes back, so that a late look is seen by
- * the sanitizer. */
+/* One zero-copy send at a time. Its memory is freed when it completes, so that the sanitizer sees
+ * a later access. */
 static weft_status_t send_number(struct stream *s, uint32_t n) {
     uint64_t head = n;
     size_t len = size_of(n);

@@ -174,14 +174,15 @@ weft_status_t weft__cuda_copy(cuda_context context, uint64_t to, uint64_t from, 
     return len && to != from ? in_context(context, true, copy, &s) : WEFT_OK;
 }
 
-static weft_status_t ask(const struct cuda_driver *driver, const struct queue *queue, void *arg) {
+static weft_status_t kernel_ask(const struct cuda_driver *driver, const struct queue *queue,
+                                void *arg) {
     (void)arg;
     cuda_result r = driver->stream_query(queue->stream);
     if (r == CUDA_NOT_READY) return WEFT_IN_PROGRESS;
     return weft__cuda_status(r, "work on a device failed");
 }
 weft_status_t weft__cuda_queue_state(cuda_context context) {
-    return in_context(context, true, ask, NULL);
+    return in_context(context, true, kernel_ask, NULL);
 }
 
 /* ---- memory ---------------------------------------------------------------------------------- */

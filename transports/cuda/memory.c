@@ -39,7 +39,8 @@ static void keep_answer(const struct cuda_driver *driver, const struct cuda_memo
     cache->next_answer = (cache->next_answer + 1) % N_CUDA_ANSWERS;
 }
 
-static bool ask(const struct cuda_driver *driver, const void *at, struct cuda_memory *memory_p) {
+static bool cuda_memory_ask(const struct cuda_driver *driver, const void *at,
+                            struct cuda_memory *memory_p) {
     struct cuda_memory memory = {.device = -1};
     unsigned kind = 0, managed = 0;
     cuda_attribute asked[] = {CUDA_POINTER_KIND,        CUDA_POINTER_CONTEXT,
@@ -63,7 +64,7 @@ bool weft__cuda_find_any(const void *at, struct cuda_memory *memory_p) {
         *memory_p = known->memory;
         return true;
     }
-    if (!ask(driver, at, memory_p)) return false;
+    if (!cuda_memory_ask(driver, at, memory_p)) return false;
     keep_answer(driver, memory_p);
     return true;
 }

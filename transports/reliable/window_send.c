@@ -73,7 +73,7 @@ static bool send_word(struct window_lane *wl, enum window_kind kind) {
     return true;
 }
 
-static bool holds(const struct window_message *m, uint32_t seq) {
+static bool window_holds(const struct window_message *m, uint32_t seq) {
     return seq - m->first < m->n_frames;
 }
 
@@ -81,11 +81,11 @@ static bool holds(const struct window_message *m, uint32_t seq) {
 static const struct window_message *message_of(struct window_lane *wl, uint32_t seq) {
     if (seq + 1 != wl->win.next) { /* again: it is near the front */
         const struct window_message *m = wl->first;
-        while (!holds(m, seq)) m = m->next;
+        while (!window_holds(m, seq)) m = m->next;
         return m;
     }
     if (!wl->sending) wl->sending = wl->first;
-    while (!holds(wl->sending, seq)) wl->sending = wl->sending->next;
+    while (!window_holds(wl->sending, seq)) wl->sending = wl->sending->next;
     return wl->sending;
 }
 

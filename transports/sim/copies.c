@@ -43,13 +43,13 @@ static struct sim_copy *copy_new(struct sim_lane *lane, const struct sim_copy *w
     return c;
 }
 
-static void enter(struct sim_copy **at, struct sim_copy *c) {
+static void sim_copy_enter(struct sim_copy **at, struct sim_copy *c) {
     while (*at) at = &(*at)->next;
     *at = c;
     c->next = NULL;
 }
 
-static struct sim_copy *take(struct sim_copy **at, const struct sim_copy *c) {
+static struct sim_copy *sim_copy_take(struct sim_copy **at, const struct sim_copy *c) {
     while (*at && *at != c) at = &(*at)->next;
     struct sim_copy *mine = *at;
     if (mine) *at = mine->next;
@@ -96,11 +96,11 @@ static bool stop_copy(struct sim_copy *c, weft_status_t status) {
 
 /* This side takes no more. What the peer has taken is waited for. */
 static void reader_ends(struct sim_lane *lane, struct sim_copy *c, weft_status_t status) {
-    take(&lane->copies, c);
+    sim_copy_take(&lane->copies, c);
     if (stop_copy(c, status))
         copy_over(c, status);
     else
-        enter(&sim_iface(lane)->outstanding, c);
+        sim_copy_enter(&sim_iface(lane)->outstanding, c);
 }
 
 static void read_slice(struct sim_lane *lane) {
@@ -132,7 +132,7 @@ static weft_status_t copy_begin(struct sim_lane *lane, const struct sim_copy *wh
                                 struct sim_copy **list) {
     struct sim_copy *c = copy_new(lane, what);
     if (!c) return WEFT_ERR_NO_MEMORY;
-    enter(list, c);
+    sim_copy_enter(list, c);
     next_slice(lane);
     return WEFT_IN_PROGRESS;
 }
@@ -189,7 +189,7 @@ void weft__sim_put_done(struct iface *i) {
     do {
         c = *list;
         while (c && !is_whole(c)) c = c->next;
-        if (c) copy_over(take(list, c), c->status);
+        if (c) copy_over(sim_copy_take(list, c), c->status);
     } while (c);
 }
 
@@ -201,7 +201,7 @@ void weft__sim_put_stop(struct iface *i, const struct completion *completion) {
     if (!c || c->remote || c->status < 0) return;
     c->over = true; /* the peer takes no more */
     if (!stop_copy(c, WEFT_ERR_CANCELLED)) return;
-    take(&iface->outstanding, c);
+    sim_copy_take(&iface->outstanding, c);
     c->next = c->lane->copies;
     c->lane->copies = c;
     next_slice(c->lane);
@@ -335,6 +335,7 @@ void weft__sim_copies_end(struct sim_lane *lane, weft_status_t status) {
     weft__timer_stop(r, &lane->copying);
     weft__job_drop(r, &lane->copy_job);
     while (lane->puts) put_over(lane, lane->puts, WEFT_ERR_CLOSED);
-    while ((c = one_of(*outstanding, lane)) != NULL) copy_over(take(outstanding, c), status);
-    while ((c = lane->copies) != NULL) copy_over(take(&lane->copies, c), status);
+    while ((c = one_of(*outstanding, lane)) != NULL)
+        copy_over(sim_copy_take(outstanding, c), status);
+    while ((c = lane->copies) != NULL) copy_over(sim_copy_take(&lane->copies, c), status);
 }

@@ -70,7 +70,7 @@ static void retire_queue(struct sim_lane *lane, weft_status_t status) {
 }
 
 /* All but what a stalled network has already: of that the sender has nothing any more. */
-static void recall(struct sim_lane *lane) {
+static void sim_lane_recall(struct sim_lane *lane) {
     struct sim_packet **at = &lane->first;
     weft__sim_take_run(lane);
     while (*at && (*at)->stalled && (*at)->n_iov == 0 && !(*at)->completion) at = &(*at)->next;
@@ -138,7 +138,7 @@ static void on_effect(struct fsm *m, unsigned effect) {
         lane->due &= ~(1u << SIM_LANE_FX_OPEN | 1u << SIM_LANE_FX_BREAK);
         break;
     case SIM_LANE_FX_SEND_FIN: send_fin(lane); break;
-    case SIM_LANE_FX_CANCEL: recall(lane); break;
+    case SIM_LANE_FX_CANCEL: sim_lane_recall(lane); break;
     case SIM_LANE_FX_NOTIFY_CLOSED:
         retire_queue(lane, WEFT_ERR_PEER_FAILED);
         add_outstanding(lane, SIM_LANE_FX_NOTIFY_CLOSED);

@@ -60,7 +60,7 @@ static weft_status_t message_new(struct sim_lane *lane, uint8_t id, size_t len,
     return WEFT_OK;
 }
 
-static void count(struct sim_lane *lane, size_t bytes) {
+static void sim_count(struct sim_lane *lane, size_t bytes) {
     struct counters *count = weft__count(lane->lane.iface->reactor);
     count->sim_messages++;
     count->sim_bytes += bytes;
@@ -77,7 +77,7 @@ static weft_status_t am_short(struct lane *l, uint8_t id, uint64_t header, const
     if (st < 0) return st;
     memcpy(p->data, &header, sizeof header);
     if (len) memcpy(p->data + sizeof header, data, len);
-    count(lane, p->len);
+    sim_count(lane, p->len);
     weft__sim_send(lane, p);
     return WEFT_OK;
 }
@@ -90,7 +90,7 @@ static weft_status_t am_bcopy(struct lane *l, uint8_t id, size_t (*pack)(void *t
     weft_status_t st = message_new(lane, id, l->iface->attr.max_bcopy, &p);
     if (st < 0) return st;
     p->len = (uint32_t)pack(p->data, arg);
-    count(lane, p->len);
+    sim_count(lane, p->len);
     weft__sim_send(lane, p);
     return WEFT_OK;
 }
@@ -131,7 +131,7 @@ static weft_status_t am_zcopy(struct lane *l, uint8_t id, const void *header, si
     bool reliable = lane->fabric->profile.reliable;
     weft_status_t st = message_new(lane, id, header_len + (reliable ? 0 : total), &p);
     if (st < 0) return st;
-    count(lane, header_len + total);
+    sim_count(lane, header_len + total);
     if (header_len) memcpy(p->data, header, header_len);
     p->len = (uint32_t)header_len;
     if (!reliable) return zcopy_datagram(lane, p, iov, n_iov, completion);

@@ -79,7 +79,7 @@ bool weft__sim_place(struct sim_lane *lane, struct sim_packet *p) {
 }
 
 /* Once. */
-static void report(struct sim_lane *lane) {
+static void sim_placement_report(struct sim_lane *lane) {
     uint32_t id = lane->placement.to.id;
     if (id == 0) return;
     lane->placement.to.id = 0;
@@ -89,12 +89,12 @@ static void report(struct sim_lane *lane) {
 /* Here, also when it was stopped and the job has not run yet: the next message may land at once,
  * as over TCP. */
 void weft__sim_placed(struct sim_lane *lane) {
-    report(lane);
+    sim_placement_report(lane);
 }
 
 void weft__sim_place_report(struct sim_lane *lane) {
     lane->place_due = false;
-    if (lane->placement.why < 0) report(lane);
+    if (lane->placement.why < 0) sim_placement_report(lane);
 }
 
 void weft__sim_place_end(struct sim_lane *lane, weft_status_t why) {

@@ -80,7 +80,7 @@ void weft__tcp_send_proof(struct tcp_lane *lane) {
  * bounded: a peer that sends faster than this loop reads must not hold the worker. Such a peer gets
  * the reset.
  */
-static void drain(int fd) {
+static void tcp_handshake_drain(int fd) {
     uint8_t rest[DRAIN_READ];
     for (int i = 0; i < DRAIN_READS; i++)
         if (recv(fd, rest, sizeof rest, MSG_DONTWAIT) != sizeof rest) return;
@@ -92,7 +92,7 @@ void weft__tcp_send_refusal(int fd, weft_status_t why) {
     size_t len = weft__tcp_handshake_encode(&g, bytes);
     /* it will see the end of the connection */
     if (send(fd, bytes, len, MSG_NOSIGNAL | MSG_DONTWAIT) < 0) return;
-    drain(fd);
+    tcp_handshake_drain(fd);
 }
 
 /* ---- to judge -------------------------------------------------------------------------------- */

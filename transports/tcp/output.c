@@ -121,7 +121,7 @@ void weft__tcp_output_clean(struct tcp_lane *lane) {
     STAILQ_REMOVE(&tcp_iface_of(lane)->dirty, lane, tcp_lane, of_dirty);
 }
 
-static inline void sent(struct tcp_lane *lane, size_t messages, size_t bytes) {
+static inline void output_sent(struct tcp_lane *lane, size_t messages, size_t bytes) {
     struct counters *count = tcp_count(lane);
     count->tcp_messages += messages;
     count->tcp_bytes += bytes;
@@ -135,7 +135,7 @@ static void end_run(struct tcp_lane *lane, struct lane_run *run) {
     out->iov_batch->iov[out->end - 1].iov_len = len;
     out->queued += len;
     run->limit = NULL;
-    sent(lane, run->n, len - run->n * (size_t)LANE_HEAD);
+    output_sent(lane, run->n, len - run->n * (size_t)LANE_HEAD);
 }
 
 static inline void take_run(struct tcp_lane *lane) {
@@ -341,7 +341,7 @@ static weft_status_t am_short(struct lane *l, uint8_t id, uint64_t header, const
     memcpy(p + TCP_FRAME_HEAD, &header, 8);
     weft__copy_short(p + TCP_FRAME_HEAD + 8, data, len);
     add_bytes(lane, size);
-    sent(lane, 1, len);
+    output_sent(lane, 1, len);
     return WEFT_OK;
 }
 
@@ -351,7 +351,7 @@ static size_t pack_frame(struct tcp_lane *lane, uint8_t *p, uint8_t id,
     size_t len = pack(p + TCP_FRAME_HEAD, arg), size = tcp_frame_size((uint32_t)len);
     memset(p + TCP_FRAME_HEAD + len, 0, size - TCP_FRAME_HEAD - len);
     tcp_frame_encode(p, TCP_FRAME_AM, id, (uint32_t)len);
-    sent(lane, 1, len);
+    output_sent(lane, 1, len);
     return size;
 }
 
@@ -450,7 +450,7 @@ static weft_status_t am_zcopy(struct lane *l, uint8_t id, const void *header, si
     uint8_t *p = begin_frame(lane);
     tcp_frame_encode(p, TCP_FRAME_AM, id, (uint32_t)len);
     if (header_len) memcpy(p + TCP_FRAME_HEAD, header, header_len);
-    sent(lane, 1, payload);
+    output_sent(lane, 1, payload);
     if (copy) {
         memset(p + size - pad, 0, pad);
         return copy_out(lane, p + TCP_FRAME_HEAD + header_len, iov, n_iov, size);
@@ -539,18 +539,18 @@ static weft_status_t early_flush(struct lane *l, struct completion *completion) 
     return WEFT_OK;
 }
 
-static weft_status_t ended(struct lane *l) {
+static weft_status_t output_ended(struct lane *l) {
     const struct tcp_lane *lane = tcp_lane(l);
     return weft__fail(lane->why ? lane->why : WEFT_ERR_CLOSED, "the connection has ended");
 }
-LANE_SENDS_ANSWER(ended, ended(l))
+LANE_SENDS_ANSWER(ended, output_ended(l))
 static weft_status_t ended_run(struct lane *l, struct lane_run *run, size_t least, size_t most,
                                struct completion *completion) {
     take_run(tcp_lane(l));
-    return ended(l);
+    return output_ended(l);
 }
 static weft_status_t ended_flush(struct lane *l, struct completion *completion) {
-    return ended(l);
+    return output_ended(l);
 }
 
 static const struct lane_conn_ops conn_ops = {.peer_id = weft__tcp_lane_peer_id};

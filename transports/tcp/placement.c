@@ -109,7 +109,7 @@ ssize_t weft__tcp_place_read(struct tcp_lane *lane) {
 }
 
 /* Once. */
-static void report(struct tcp_lane *lane, struct tcp_placement *l) {
+static void tcp_placement_report(struct tcp_lane *lane, struct tcp_placement *l) {
     uint32_t id = l->id;
     if (id == 0) return;
     l->id = 0;
@@ -119,7 +119,7 @@ static void report(struct tcp_lane *lane, struct tcp_placement *l) {
 bool weft__tcp_place_done(struct tcp_lane *lane) {
     struct tcp_input *in = &lane->in;
     if (in->placement->left > 0) return false;
-    report(lane, in->placement);
+    tcp_placement_report(lane, in->placement);
     weft__tcp_place_forget(lane);
     in->asked = false;
     in->placed = true;
@@ -130,7 +130,7 @@ bool weft__tcp_place_done(struct tcp_lane *lane) {
  * next have begun: what is reported is what the placement itself says. */
 void weft__tcp_place_report(struct tcp_lane *lane) {
     struct tcp_placement *l = lane->in.placement;
-    if (l && l->why < 0) report(lane, l);
+    if (l && l->why < 0) tcp_placement_report(lane, l);
 }
 
 void weft__tcp_place_forget(struct tcp_lane *lane) {

@@ -31,7 +31,7 @@ enum {
     TCP_COPY_BELOW = 1024,      /* borrowing smaller payloads costs more than copying them */
     /* gathered for one write: the kernel takes 128 KiB 1.4 times as fast as 64 */
     TCP_IOV_BATCH_BUFFERS = 2,
-    TCP_WRITE_AT = 32 * 1024,   /* queued bytes that are worth a write of their own */
+    TCP_WRITE_AT = 32 * 1024,   /* so many queued bytes are written by themselves */
     TCP_WRITE_MOST = 1 << 20,   /* … while more may follow, and all is written soon anyway */
     TCP_WRITE_RUNS = 256 << 10, /* … of runs, which are gathered without a copy */
     TCP_HOT = 4,                /* sockets read without asking epoll */

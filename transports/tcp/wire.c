@@ -4,18 +4,18 @@ static void put16(uint8_t *to, uint16_t v) {
     to[0] = (uint8_t)v;
     to[1] = (uint8_t)(v >> 8);
 }
-static void put32(uint8_t *to, uint32_t v) {
+static void tcp_put32(uint8_t *to, uint32_t v) {
     put16(to, (uint16_t)v);
     put16(to + 2, (uint16_t)(v >> 16));
 }
 static uint16_t get16(const uint8_t *from) {
     return (uint16_t)(from[0] | from[1] << 8);
 }
-static uint32_t get32(const uint8_t *from) {
+static uint32_t tcp_get32(const uint8_t *from) {
     return get16(from) | (uint32_t)get16(from + 2) << 16;
 }
 static uint64_t get64(const uint8_t *from) {
-    return get32(from) | (uint64_t)get32(from + 4) << 32;
+    return tcp_get32(from) | (uint64_t)tcp_get32(from + 4) << 32;
 }
 
 /* ---- greetings ------------------------------------------------------------------------------- */
@@ -46,11 +46,11 @@ size_t weft__tcp_handshake_encode(const struct tcp_handshake *g, void *to) {
     case TCP_HELLO:
         tcp_put64(p + 8, g->worker);
         tcp_put64(p + 16, g->target);
-        put32(p + 24, g->flags);
+        tcp_put32(p + 24, g->flags);
         memcpy(p + 32, g->nonce, TCP_NONCE);
         break;
     case TCP_PROVE: memcpy(p + 8, g->proof, TCP_PROOF); break;
-    case TCP_REFUSAL: put32(p + 8, (uint32_t)g->status); break;
+    case TCP_REFUSAL: tcp_put32(p + 8, (uint32_t)g->status); break;
     }
     return size;
 }
@@ -67,16 +67,17 @@ static weft_status_t check_prefix(const uint8_t *p, size_t len) {
 static weft_status_t decode_hello(const uint8_t *p, struct tcp_handshake *g) {
     g->worker = get64(p + 8);
     g->target = get64(p + 16);
-    g->flags = get32(p + 24);
+    g->flags = tcp_get32(p + 24);
     memcpy(g->nonce, p + 32, TCP_NONCE);
-    if (get32(p + 28) != 0 || g->flags & ~(uint32_t)TCP_FLAG_KEYED || g->worker == 0)
+    if (tcp_get32(p + 28) != 0 || g->flags & ~(uint32_t)TCP_FLAG_KEYED || g->worker == 0)
         return WEFT_ERR_PROTOCOL;
     return WEFT_OK;
 }
 
 static weft_status_t decode_refusal(const uint8_t *p, struct tcp_handshake *g) {
-    int32_t status = (int32_t)get32(p + 8);
-    if (status >= 0 || status < WEFT_STATUS_LAST || get32(p + 12) != 0) return WEFT_ERR_PROTOCOL;
+    int32_t status = (int32_t)tcp_get32(p + 8);
+    if (status >= 0 || status < WEFT_STATUS_LAST || tcp_get32(p + 12) != 0)
+        return WEFT_ERR_PROTOCOL;
     g->status = (weft_status_t)status;
     return WEFT_OK;
 }
@@ -125,7 +126,7 @@ static uint8_t *put_place(const struct tcp_place *place, uint8_t *p) {
     p[0] = place->family;
     p[1] = 0;
     put16(p + 2, place->port);
-    if (place->family == 6) put32(p + 4, place->scope);
+    if (place->family == 6) tcp_put32(p + 4, place->scope);
     memcpy(p + (place->family == 4 ? 4 : 8), place->ip, place->family == 4 ? 4 : 16);
     return p + place_size(place);
 }
@@ -137,7 +138,7 @@ void weft__tcp_address_encode(const struct tcp_address *a, void *to) {
     p[0] = TCP_VERSION;
     p[1] = first->family;
     put16(p + 2, first->port);
-    put32(p + 4, first->scope);
+    tcp_put32(p + 4, first->scope);
     memcpy(p + 8, first->ip, 16);
     tcp_put64(p + 24, a->worker);
     tcp_put64(p + 32, a->host);
@@ -148,8 +149,9 @@ void weft__tcp_address_encode(const struct tcp_address *a, void *to) {
 static weft_status_t first_place(const uint8_t *p, struct tcp_place *place) {
     static const uint8_t zeros[12];
     if (p[1] != 4 && p[1] != 6) return WEFT_ERR_ADDRESS;
-    if (p[1] == 4 && (memcmp(p + 12, zeros, 12) != 0 || get32(p + 4) != 0)) return WEFT_ERR_ADDRESS;
-    *place = (struct tcp_place){.family = p[1], .port = get16(p + 2), .scope = get32(p + 4)};
+    if (p[1] == 4 && (memcmp(p + 12, zeros, 12) != 0 || tcp_get32(p + 4) != 0))
+        return WEFT_ERR_ADDRESS;
+    *place = (struct tcp_place){.family = p[1], .port = get16(p + 2), .scope = tcp_get32(p + 4)};
     memcpy(place->ip, p + 8, 16);
     return place->port ? WEFT_OK : WEFT_ERR_ADDRESS;
 }
@@ -161,7 +163,7 @@ static size_t next_place(const uint8_t *p, size_t len, struct tcp_place *place) 
     place->family = p[0];
     place->port = get16(p + 2);
     if (len < place_size(place)) return 0;
-    if (p[0] == 6) place->scope = get32(p + 4);
+    if (p[0] == 6) place->scope = tcp_get32(p + 4);
     memcpy(place->ip, p + (p[0] == 4 ? 4 : 8), p[0] == 4 ? 4 : 16);
     return place_size(place);
 }

@@ -1,7 +1,7 @@
 /*
  * The inside of the double of libcuda.so.1.
  *
- * Device memory is a mapping that the host may not touch, so that a stray access faults; the
+ * Device memory is a mapping that the host may not touch, so that a wrong access faults; the
  * double's own copies go through a second mapping of the same pages (the alias). A stream is a
  * thread that runs its entries in order. Contexts may be destroyed, and may have a sticky error:
  * from then on each call of theirs returns it, and host functions are not called, as in the driver.

@@ -159,7 +159,7 @@ static void no_way(struct rc_lane *lane) {
 
 /* A peer that leaves before its own rdmacm knows of us refuses, in rdmacm's terms, a
  * connection that stands. */
-static void refused(struct rc_lane *lane, const struct rdma_cm_event *event) {
+static void rc_refused(struct rc_lane *lane, const struct rdma_cm_event *event) {
     if (lane->machine.notified & RC_NOTIFIED_UP)
         left(lane);
     else
@@ -172,7 +172,7 @@ static void on_event(struct rd_cm *cm, const struct rdma_cm_event *event) {
     case RDMA_CM_EVENT_ADDR_RESOLVED: resolved(lane); break;
     case RDMA_CM_EVENT_ROUTE_RESOLVED: weft__fsm_step(&lane->machine.fsm, RC_QP_EV_ROUTED); break;
     case RDMA_CM_EVENT_CONNECT_RESPONSE: judge_answer(lane, &event->param.conn); break;
-    case RDMA_CM_EVENT_REJECTED: refused(lane, event); break;
+    case RDMA_CM_EVENT_REJECTED: rc_refused(lane, event); break;
     case RDMA_CM_EVENT_DISCONNECTED: left(lane); break;
     case RDMA_CM_EVENT_ADDR_ERROR:
     case RDMA_CM_EVENT_ROUTE_ERROR:

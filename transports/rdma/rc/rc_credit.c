@@ -31,8 +31,7 @@ void weft__rc_credited(struct rc_lane *lane) {
 
 /* ---- backlog of a paused lane ---------------------------------------------------------------- */
 
-/* Control messages are handled at once, but the end of the lane is reported after what is
- * aside. */
+/* Control messages are handled at once, but the end of the lane is reported after the backlog. */
 static void take_backlog(struct rc_lane *lane, uint8_t kind, const uint8_t *data, size_t len) {
     if (kind >= LANE_AM_IDS) return weft__rc_take_messages(lane, kind, data, len);
     if (lane->backlog_cost >= RC_CREDITS)

@@ -39,7 +39,7 @@ struct rc_lane *weft__rc_lane_find(const struct rc_iface *iface, uint32_t qp_num
     return NULL;
 }
 
-static weft_status_t create(struct rc_lane *lane) {
+static weft_status_t rc_lane_create(struct rc_lane *lane) {
     struct rc_iface *iface = rc_iface_of(lane);
     if (!iface->device) return weft__fail(WEFT_ERR_UNREACHABLE, "the RDMA device was removed");
     struct ibv_qp_init_attr init = {.qp_context = lane,
@@ -208,7 +208,7 @@ static void send_goodbye(struct rc_lane *lane) {
 }
 
 static void create_effect(struct rc_lane *lane) {
-    weft_status_t st = create(lane);
+    weft_status_t st = rc_lane_create(lane);
     if (st < 0) weft__rc_lane_break(lane, st);
 }
 

@@ -182,14 +182,14 @@ static weft_status_t early_flush(struct lane *l, struct completion *completion) 
     return WEFT_OK;
 }
 
-static weft_status_t ended(struct lane *l) {
+static weft_status_t rc_ended(struct lane *l) {
     weft_status_t why = rc_lane(l)->why;
     return weft__fail(why ? why : WEFT_ERR_CLOSED, "the connection has ended");
 }
-LANE_SENDS_ANSWER(ended, ended(l))
-LANE_RMA_ANSWER(ended, ended(l))
+LANE_SENDS_ANSWER(ended, rc_ended(l))
+LANE_RMA_ANSWER(ended, rc_ended(l))
 static weft_status_t ended_flush(struct lane *l, struct completion *completion) {
-    return ended(l);
+    return rc_ended(l);
 }
 
 static const struct lane_rma_ops early_rma_ops = {LANE_RMA_OPS(early),

@@ -171,7 +171,7 @@ static struct iface_attr attributes_iface(const struct ud_iface *iface) {
                                .overhead_ns = software ? 8000 : 300};
 }
 
-static void init(struct ud_iface *iface, struct reactor *r, const struct iface_params *params) {
+static void ud_init(struct ud_iface *iface, struct reactor *r, const struct iface_params *params) {
     iface->iface = (struct iface){.ops = &ops,
                                   .transport = &weft__transport_rdma_ud,
                                   .reactor = r,
@@ -192,7 +192,7 @@ static weft_status_t ud_open(struct reactor *r, const struct iface_params *param
                              struct iface **iface_p) {
     struct ud_iface *iface = weft__new(r, struct ud_iface);
     if (!iface) return weft__fail(WEFT_ERR_NO_MEMORY, "no memory for the interface of rdma_ud");
-    init(iface, r, params);
+    ud_init(iface, r, params);
     weft_status_t st = hold_device(iface);
     if (st < 0) goto free_iface;
     iface->iface.attr = attributes_iface(iface);

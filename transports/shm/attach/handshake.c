@@ -274,7 +274,8 @@ static bool expects(const struct shm_lane *lane, enum shm_kind kind) {
     return fsm_verb(&lane->fsm, event_of[kind]) == FSM_DO;
 }
 
-static void received(struct shm_lane *lane, const void *data, size_t len, int *fds, int n_fds) {
+static void shm_handshake_received(struct shm_lane *lane, const void *data, size_t len, int *fds,
+                                   int n_fds) {
     enum shm_kind kind;
     struct shm_hello hello;
     weft_status_t status = WEFT_ERR_PEER_CLOSED,
@@ -333,7 +334,7 @@ void weft__shm_read(struct aux_watch *watch, int events) {
         weft__shm_failed(lane, st);
     } else if (n > 0) {
         bool of_key = weft__shm_is_key_word(data, (size_t)n);
-        (of_key ? received_of_key : received)(lane, data, (size_t)n, fds, n_fds);
+        (of_key ? received_of_key : shm_handshake_received)(lane, data, (size_t)n, fds, n_fds);
     } else if (!nothing_yet) {
         lost(lane);
     }

@@ -75,7 +75,7 @@ static weft_status_t make_process(struct shm_iface *iface, pid_t pid,
     return WEFT_OK;
 }
 
-static void join(struct shm_lane *lane, struct shm_process *process) {
+static void attach_join(struct shm_lane *lane, struct shm_process *process) {
     process->n_lanes++;
     lane->mail.view.shape = &process->shape;
 }
@@ -85,7 +85,7 @@ weft_status_t weft__shm_process_get(struct shm_lane *lane, pid_t pid) {
     weft_status_t st = WEFT_OK;
     while (process && (process->pid != pid || !lives(process))) process = process->next;
     if (!process) st = make_process(shm_iface(lane), pid, &process);
-    if (st == WEFT_OK) join(lane, process);
+    if (st == WEFT_OK) attach_join(lane, process);
     return st;
 }
 
@@ -150,7 +150,7 @@ static weft_status_t change(struct shm_lane *lane, const struct shm_hello *hello
     if (!process) st = make_process(old->iface, old->pid, &process);
     if (st < 0) return st;
     weft__shm_process_put(lane);
-    join(lane, process);
+    attach_join(lane, process);
     return process->tx_slots ? WEFT_OK : recv_msg(process, hello, fds);
 }
 

@@ -11,7 +11,7 @@ NOINLINE void weft__shm_ring_peer(struct shm_lane *lane) {
     if (sleep) weft__shm_signal(lane, sleep);
 }
 
-static inline void sent(struct shm_lane *lane, const struct shm_ring *ring, size_t bytes) {
+static inline void ring_sent(struct shm_lane *lane, const struct shm_ring *ring, size_t bytes) {
     uint64_t slots = ring->tx.head - ring->backoff.sent; /* more are a stream, and gain nothing */
     if (slots <= ring->tactics.handed_over) {
         ring_hand_over(ring_last(&ring->tx, 1));
@@ -54,7 +54,7 @@ static inline __attribute__((always_inline)) weft_status_t
 put_short(struct shm_lane *lane, uint8_t id, uint64_t header, const void *data, size_t len) {
     struct shm_ring *ring = shm_ring(lane);
     ring_put_short(&ring->tx, id, header, data, len);
-    sent(lane, ring, len + sizeof header);
+    ring_sent(lane, ring, len + sizeof header);
     return WEFT_OK;
 }
 
@@ -76,7 +76,7 @@ static inline weft_status_t put_short_to(struct shm_lane *lane, uint8_t id, uint
                                          uint32_t to, const void *data, size_t len) {
     struct shm_ring *ring = shm_ring(lane);
     ring_put_short_to(&ring->tx, id, header, to, data, len);
-    sent(lane, ring, len + sizeof header + sizeof to);
+    ring_sent(lane, ring, len + sizeof header + sizeof to);
     return WEFT_OK;
 }
 
@@ -122,7 +122,7 @@ weft_status_t weft__shm_ring_am_bcopy(struct lane *l, uint8_t id, size_t (*pack)
     size_t len = pack(room, arg);
     put_packed(shm_ring(lane), id, room, len);
     lane->carried += (uint32_t)len;
-    sent(lane, shm_ring(lane), len);
+    ring_sent(lane, shm_ring(lane), len);
     return WEFT_OK;
 }
 
@@ -143,7 +143,7 @@ static weft_status_t send_staged(struct shm_lane *lane, uint8_t id, const void *
     lane->mail.tx.n_in_flight++;
     ring_put_staged(&shm_ring(lane)->tx, id, chunk, offset, len);
     lane->carried += (uint32_t)len;
-    sent(lane, shm_ring(lane), len);
+    ring_sent(lane, shm_ring(lane), len);
     return WEFT_OK;
 }
 
@@ -167,7 +167,7 @@ weft_status_t weft__shm_ring_am_zcopy(struct lane *l, uint8_t id, const void *he
     shm_gather(room, header, header_len, iov, n_iov);
     put_packed(shm_ring(lane), id, room, len);
     lane->carried += (uint32_t)len;
-    sent(lane, shm_ring(lane), len);
+    ring_sent(lane, shm_ring(lane), len);
     return WEFT_OK;
 }
 

@@ -171,7 +171,7 @@ static bool stays_active(const struct shm_lane *lane, unsigned found) {
 }
 
 /* The slow end of a look that found `n` messages. Returns the number of events in all. */
-static NOINLINE unsigned settle(struct shm_lane *lane, unsigned n) {
+static NOINLINE unsigned ring_settle(struct shm_lane *lane, unsigned n) {
     if (pending_queue_waits(&lane->pending) && shm_is_up(lane)) n += look_for_space(lane);
     if (n)
         busy(lane, n);
@@ -190,9 +190,9 @@ static inline void learn(struct shm_ring *ring, unsigned n) {
 
 /* The next message is there, and `word` is its word. The common case returns early, since the
  * caller may wait for the handler's result. */
-static NOINLINE unsigned take(struct shm_lane *lane, uint64_t word, unsigned budget) {
+static NOINLINE unsigned ring_take(struct shm_lane *lane, uint64_t word, unsigned budget) {
     struct shm_ring *ring = shm_ring(lane);
-    if (UNLIKELY(!lane->am)) return settle(lane, found_empty(lane));
+    if (UNLIKELY(!lane->am)) return ring_settle(lane, found_empty(lane));
     unsigned n = receive(lane, word, budget < SHM_FETCHED ? budget : SHM_FETCHED, false);
     if (LIKELY(n == 1)) {
         if (ring->backoff.looks) learn(ring, 1);
@@ -201,7 +201,7 @@ static NOINLINE unsigned take(struct shm_lane *lane, uint64_t word, unsigned bud
         if (n == SHM_FETCHED) n = receive_stream(lane, n, budget);
     }
     if (UNLIKELY(!lane->am || !ring->attended || pending_queue_waits(&lane->pending)))
-        return settle(lane, n);
+        return ring_settle(lane, n);
     ring->idle = 0;
     return n;
 }
@@ -209,7 +209,7 @@ static NOINLINE unsigned take(struct shm_lane *lane, uint64_t word, unsigned bud
 /* The ring is empty. For an attended ring, which is the common case, there is nothing to do. */
 static inline unsigned find_nothing(struct shm_lane *lane) {
     if (!shm_ring(lane)->attended || pending_queue_waits(&lane->pending) || lane->watches_empty)
-        return settle(lane, found_empty(lane));
+        return ring_settle(lane, found_empty(lane));
     if (UNLIKELY(++shm_ring(lane)->idle % SHM_IDLE == 0)) thin_out(shm_iface(lane));
     return 0;
 }
@@ -220,7 +220,7 @@ static void end_backoff(struct shm_ring *ring) {
 
 /* After a send: true while the back-off lasts. At its end, fetches the lines of the next send,
  * since the worker has nothing better to do then. */
-static NOINLINE bool holds(struct shm_lane *lane) {
+static NOINLINE bool ring_holds(struct shm_lane *lane) {
     struct shm_ring *ring = shm_ring(lane);
     bool waits = backoff_is_kept(&ring->backoff) && !pending_queue_waits(&lane->pending) &&
                  tactics_use(&ring->tactics, TACTIC_WAIT);
@@ -236,8 +236,8 @@ static NOINLINE bool holds(struct shm_lane *lane) {
 static inline unsigned poll_it(struct shm_lane *lane, unsigned budget) {
     struct shm_ring *ring = shm_ring(lane);
     uint64_t word;
-    if (UNLIKELY(ring->tx.head != ring->backoff.sent) && holds(lane)) return 0;
-    return ring_peek(&ring->rx, &word) ? take(lane, word, budget) : find_nothing(lane);
+    if (UNLIKELY(ring->tx.head != ring->backoff.sent) && ring_holds(lane)) return 0;
+    return ring_peek(&ring->rx, &word) ? ring_take(lane, word, budget) : find_nothing(lane);
 }
 
 /* ---- the poller ------------------------------------------------------------------------------ */

@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static weft_status_t failed(struct segment *segment, const char *what) {
+static weft_status_t shm_segment_failed(struct segment *segment, const char *what) {
     int error = errno;
     weft__segment_close(segment);
     return weft__fail(weft__errno_status(error), "shm: %s: %s", what, strerror(error));
@@ -21,7 +21,7 @@ weft_status_t weft__segment_create(struct segment *segment, const char *name, si
                    : kind == SEGMENT_SPARSE ? SEALED_MINE
                                             : 0;
     segment->fd = weft__sealed_make(name, size, how, 0, &segment->at);
-    return segment->fd < 0 ? failed(segment, name) : WEFT_OK;
+    return segment->fd < 0 ? shm_segment_failed(segment, name) : WEFT_OK;
 }
 
 weft_status_t weft__segment_fill(struct segment *segment, size_t offset, size_t len) {
@@ -41,7 +41,7 @@ weft_status_t weft__segment_map(struct segment *segment, int fd, size_t size, bo
         mmap(NULL, size, writable ? PROT_READ | PROT_WRITE : PROT_READ, MAP_SHARED, fd, 0);
     if (segment->at != MAP_FAILED) return WEFT_OK;
     segment->at = NULL;
-    return failed(segment, "mmap");
+    return shm_segment_failed(segment, "mmap");
 }
 
 void weft__segment_close(struct segment *segment) {

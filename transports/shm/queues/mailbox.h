@@ -280,8 +280,8 @@ static inline const struct mail_node *mail_find(const struct mail_rx *rx, uint64
 /* mailbox.c: puts the oldest nodes of the rest of a chain into `descs`. */
 int weft__mail_gather(struct mail_rx *rx);
 
-/* 1: the oldest of what was taken is rx->letters[rx->n - 1], to be removed by n--; 0: all were
- * read; MAIL_LIES: the chain leads astray, and its rest is lost. */
+/* 1: the oldest node taken is rx->descs[rx->n - 1], and n-- removes it. 0: all were read.
+ * MAIL_LIES: the chain is not valid, and its rest is lost. */
 static inline int mail_next(struct mail_rx *rx) {
     if (rx->n) return 1;
     return rx->n_rest ? weft__mail_gather(rx) : 0;

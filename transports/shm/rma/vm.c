@@ -45,7 +45,7 @@ bool weft__shm_peer_stays(const struct shm_lane *lane) {
     return none_of(lane, POLLIN | POLLRDHUP);
 }
 
-static weft_status_t failed(ssize_t n) {
+static weft_status_t vm_failed(ssize_t n) {
     weft_status_t st = n < 0 && errno == ESRCH ? WEFT_ERR_PEER_FAILED : WEFT_ERR_IO;
     return weft__fail(st, "shm: process_vm: %s",
                       n < 0 ? strerror(errno) : "part of the peer's memory is not mapped");
@@ -58,7 +58,7 @@ static weft_status_t copy_vm(const struct shm_lane *lane, bool put, const struct
     if (put && !peer_lives(lane)) return WEFT_ERR_PEER_FAILED;
     ssize_t done = put ? process_vm_writev(shm_pid(lane), iov, n, &there, 1, 0)
                        : process_vm_readv(shm_pid(lane), iov, n, &there, 1, 0);
-    if (done != (ssize_t)len) return failed(done);
+    if (done != (ssize_t)len) return vm_failed(done);
     return put || peer_lives(lane) ? WEFT_OK : WEFT_ERR_PEER_FAILED;
 }
 
