@@ -32,6 +32,10 @@ typedef struct weft_task_call {
     size_t result_len; /* set it if the result is shorter than result_size */
     uint32_t thread;   /* 0: the caller of weft_graph_run_wait; 1 … n_threads: the graph's own */
     uint32_t gpu;      /* with weft_task_params_t.on_gpu: which one, below n_gpus */
+    /* With weft_task_params_t.cores: the threads that the task has to itself, 1 at least, and the
+     * processors that they are bound to (-1: none). The first one is this thread's. */
+    uint32_t n_cores;
+    const int *cpus;
 } weft_task_call_t;
 
 /* WEFT_OK, or an error (< 0), which ends the graph unless the task has retries left. */
@@ -123,12 +127,18 @@ typedef struct weft_task_params {
      * weft_graph_result is NOT_FOUND then. A result without successors stays.
      */
     int transient;
+    /*
+     * Above 1: so many of the graph's own threads are reserved for the task while it runs: this
+     * one, and others that sleep meanwhile. The function may use their processors by threads of its
+     * own. It waits until they have ended what they run. Not with on_cpu, on_node or on_gpu.
+     */
+    uint32_t cores;
 } weft_task_params_t;
 
 /*
  * Adds a task. Errors: INVALID_PARAM, also for an input that is not an earlier task; NOT_FOUND if
- * no function has that name, no thread is bound to that processor, or there are no GPUs;
- * NO_MEMORY; BUSY.
+ * no function has that name, no thread is bound to that processor, there are no GPUs, or
+ * the graph has fewer threads of its own than `cores`; NO_MEMORY; BUSY.
  */
 #define weft_graph_add(...) weft_graph_add_sized(sizeof(weft_task_params_t), __VA_ARGS__)
 WEFT_API weft_status_t weft_graph_add_sized(size_t params_size, weft_graph_t *graph,

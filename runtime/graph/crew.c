@@ -30,7 +30,8 @@ static struct task *take_from(struct task_pool *pool) {
 static struct task *take_own(struct graph_thread *t) {
     struct task *task = take_from(&t->own);
     if (!task) task = take_from(t->gpus);
-    return task ? task : take_from(t->node);
+    if (!task) task = take_from(t->node);
+    return task || t->index == 0 ? task : take_from(&t->graph->wide);
 }
 
 static bool has_tasks(struct task_pool *pool) {
@@ -52,6 +53,7 @@ static struct task *steal(struct graph_thread *t) {
 static struct task *crew_take(struct graph_thread *t) {
     struct task *task = t->next;
     t->next = NULL;
+    if (!task) weft__cores_join(t);
     if (!task) task = take_own(t);
     if (!task) task = deque_pop(&t->deque);
     return task ? task : steal(t);
@@ -59,6 +61,8 @@ static struct task *crew_take(struct graph_thread *t) {
 
 static bool anything_for(struct graph_thread *t) {
     if (has_tasks(&t->own) || has_tasks(t->gpus) || has_tasks(t->node)) return true;
+    if (t->index > 0 && (has_tasks(&t->graph->wide) || atomic_load(&t->graph->collecting)))
+        return true;
     for (uint32_t i = 0; i < t->graph->n_threads; i++)
         if (!deque_is_empty(&t->graph->thread[i].deque)) return true;
     return false;
@@ -95,6 +99,10 @@ weft_status_t weft__crew_pool(weft_graph_t *graph, const weft_task_params_t *par
         return *pool_p ? WEFT_OK
                        : weft__fail(WEFT_ERR_NOT_FOUND,
                                     "no thread of the graph is bound to processor %d", params->cpu);
+    }
+    if (params->cores > 1) {
+        *pool_p = &graph->wide;
+        return WEFT_OK;
     }
     if (params->on_gpu && graph->params.n_gpus == 0)
         return weft__fail(WEFT_ERR_NOT_FOUND, "on_gpu: the graph has no GPUs (n_gpus)");
@@ -210,6 +218,7 @@ weft_status_t weft__crew_start(weft_graph_t *graph) {
     memset(graph->thread, 0, bytes);
     graph->n_threads = own + 1;
     pthread_mutex_init(&graph->gpus.mutex, NULL);
+    pthread_mutex_init(&graph->wide.mutex, NULL);
     graph->node = weft__alloc(graph, (own + 1) * sizeof *graph->node, "NUMA nodes");
     if (!graph->node) return WEFT_ERR_NO_MEMORY;
     if (graph->params.n_gpus > own)
@@ -245,5 +254,6 @@ void weft__crew_end(weft_graph_t *graph) {
         pthread_mutex_destroy(&graph->thread[i].own.mutex);
     for (uint32_t i = 0; i < graph->n_nodes; i++) pthread_mutex_destroy(&graph->node[i].pool.mutex);
     pthread_mutex_destroy(&graph->gpus.mutex);
+    pthread_mutex_destroy(&graph->wide.mutex);
     free(graph->thread);
 }

@@ -76,6 +76,7 @@ weft_status_t weft_graph_create_sized(size_t params_size, const weft_graph_param
     pthread_mutex_init(&graph->mutex, NULL);
     pthread_mutex_init(&graph->progress_mutex, NULL);
     pthread_cond_init(&graph->wake, NULL);
+    pthread_cond_init(&graph->cores, NULL);
     if (known.team) st = weft__graph_ranks_open(graph);
     if (st == WEFT_OK) st = weft__crew_start(graph);
     if (st < 0) {
@@ -102,6 +103,7 @@ void weft_graph_destroy(weft_graph_t *graph) {
     pthread_mutex_destroy(&graph->mutex);
     pthread_mutex_destroy(&graph->progress_mutex);
     pthread_cond_destroy(&graph->wake);
+    pthread_cond_destroy(&graph->cores);
     talloc_free(graph);
 }
 
@@ -116,8 +118,8 @@ static weft_status_t check_task(weft_graph_t *graph, weft_task_params_t *params)
         if (params->inputs[i] >= graph->n_tasks)
             return weft__fail(WEFT_ERR_INVALID_PARAM, "inputs[%u]: %u is no earlier task", i,
                               params->inputs[i]);
-    if (!!params->on_cpu + !!params->on_node + !!params->on_gpu > 1)
-        REFUSE("params->on_gpu", "one of on_cpu, on_node and on_gpu");
+    if (!!params->on_cpu + !!params->on_node + !!params->on_gpu + (params->cores > 1) > 1)
+        REFUSE("params->on_gpu", "one of on_cpu, on_node, on_gpu and cores");
     return WEFT_OK;
 }
 
@@ -183,6 +185,7 @@ weft_status_t weft_graph_add_sized(size_t params_size, weft_graph_t *graph,
     task->id = graph->n_tasks;
     st = weft__graph_ranks_place(graph, task);
     if (st == WEFT_OK) st = weft__crew_pool(graph, &known, &task->pool);
+    if (st == WEFT_OK) st = weft__cores_make(task);
     if (st < 0) {
         talloc_free(task);
         return st;

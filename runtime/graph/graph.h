@@ -14,6 +14,7 @@
 #include "machines.h"
 
 struct graph_thread;
+struct task_cores;
 
 struct task {
     struct task_core core;
@@ -32,10 +33,19 @@ struct task {
     void *result;                 /* of a graph over a team: if it is made or awaited here */
     struct result_region *region; /* that it lies in; NULL: none */
     size_t result_len;
-    atomic_uint uses;       /* of a transient result: what still needs it here */
-    atomic_bool given_back; /* its memory */
-    uint64_t begun, ended;  /* ns; with a trace */
+    atomic_uint uses;         /* of a transient result: what still needs it here */
+    atomic_bool given_back;   /* its memory */
+    struct task_cores *cores; /* NULL: it needs one */
+    uint64_t begun, ended;    /* ns; with a trace */
     uint32_t thread;
+};
+
+/* The threads of a task that needs several. Under the graph's mutex, but for `cpu`, which the task
+ * reads while it has them. */
+struct task_cores {
+    uint32_t n, here; /* how many it needs, and has */
+    uint32_t round;   /* they are free again when it has changed */
+    int cpu[];
 };
 
 /* Tasks that only some threads may run. */
@@ -78,7 +88,10 @@ struct weft_graph {
 
     struct node_pool *node;
     uint32_t n_nodes;
-    struct task_pool gpus; /* tasks that need a GPU: thread i + 1 has GPU i */
+    struct task_pool gpus;                 /* tasks that need a GPU: thread i + 1 has GPU i */
+    struct task_pool wide;                 /* tasks that need several threads */
+    struct task_cores *_Atomic collecting; /* of the one task that waits for threads; NULL: none */
+    pthread_cond_t cores;                  /* it has one more, or they are free again */
 
     pthread_mutex_t mutex; /* of `wake` and of what sleepers look at */
     pthread_cond_t wake;
@@ -117,6 +130,15 @@ void weft__crew_give(weft_graph_t *graph, struct task *task);
 /* Where a task waits whose wishes these are; NULL: any thread runs it. NOT_FOUND: none can. */
 weft_status_t weft__crew_pool(weft_graph_t *graph, const weft_task_params_t *params,
                               struct task_pool **pool_p);
+
+/* cores.c */
+/* The calling thread is one of the task's own, and the others are to come. */
+void weft__cores_collect(struct task *task, struct graph_thread *t);
+void weft__cores_release(struct task *task);
+/* Sleeps for the task that collects threads, if there is one. */
+void weft__cores_join(struct graph_thread *t);
+/* For a task with that wish. NOT_FOUND: the graph has too few threads. */
+weft_status_t weft__cores_make(struct task *task);
 
 /* graph.c */
 /* Something that the run waits for is over: the last one ends it. */

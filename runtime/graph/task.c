@@ -35,10 +35,14 @@ static void call_task(struct task *task) {
                              .result = task->result,
                              .result_len = task->params.result_size,
                              .thread = task->by->index,
-                             .gpu = task->params.on_gpu ? task->by->index - 1 : 0};
+                             .gpu = task->params.on_gpu ? task->by->index - 1 : 0,
+                             .n_cores = task->cores ? task->cores->n : 1,
+                             .cpus = task->cores ? task->cores->cpu : &task->by->cpu};
+    if (task->cores) weft__cores_collect(task, task->by);
     if (graph->params.trace) task->begun = weft__graph_now();
     weft_status_t st = call_function(task, &call);
     if (graph->params.trace) task->ended = weft__graph_now();
+    if (task->cores) weft__cores_release(task);
     task->thread = task->by->index;
     task->result_len =
         call.result_len < task->params.result_size ? call.result_len : task->params.result_size;

@@ -38,6 +38,12 @@ test_graph_cholesky() {
         fail "the trace has not all tasks"
 }
 
+test_the_factor_of_a_graph_is_that_of_lapack() {
+    said=$(timeout 60 "$examples/graph-cholesky")
+    ! grep -q '^LAPACK is not installed$' <<<"$said" || skip "no LAPACK here"
+    has LAPACK "$said" '^largest difference from LAPACK [0-9.]+e-[0-9]+$'
+}
+
 test_graph_words() {
     expect words "$(timeout 60 "$examples/graph-words")" $'3 the\n2 is\n2 warp'
     tr 'a-z' 'A-Z' <README.md >"$scratch/text"
