@@ -1,6 +1,6 @@
 /* graph-cholesky [TRACE]: the Cholesky factorisation of a matrix by blocks, as a task graph. Checks
- * that L times its transpose is the matrix, and, where LAPACK is installed, that L is what its dpotrf
- * computes; prints the longest chain of tasks; writes a trace. */
+ * that L times its transpose is the matrix, and, where LAPACK is installed, that L is what its
+ * dpotrf computes; prints the longest chain of tasks; writes a trace. */
 #include <dlfcn.h>
 #include <math.h>
 #include <stdio.h>

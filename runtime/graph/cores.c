@@ -1,7 +1,7 @@
 /*
- * Tasks that need several threads. The thread that takes such a task collects the others: each comes
- * when it has ended what it runs, and sleeps until the task returns. One task at a time collects, so
- * that two never wait for threads of each other; when it has them, the next one may begin.
+ * Tasks that need several threads. The thread that takes such a task collects the others: each
+ * comes when it has ended what it runs, and sleeps until the task returns. One task at a time
+ * collects, so that two never wait for threads of each other; when it has them, the next may begin.
  */
 #include "graph.h"
 

@@ -137,7 +137,7 @@ void weft__cores_collect(struct task *task, struct graph_thread *t);
 void weft__cores_release(struct task *task);
 /* Sleeps for the task that collects threads, if there is one. */
 void weft__cores_join(struct graph_thread *t);
-/* For a task with that wish. NOT_FOUND: the graph has too few threads. */
+/* For a task that needs several. NOT_FOUND: the graph has too few threads. */
 weft_status_t weft__cores_make(struct task *task);
 
 /* graph.c */
