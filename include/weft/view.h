@@ -31,7 +31,10 @@ typedef struct weft_view weft_view_t;
  * - "single": this process alone.
  */
 typedef struct weft_view_params {
-    /* the worker that the view uses; NULL: it creates a context and a worker of its own */
+    /*
+     * The worker that the view uses. NULL: one that the views of this thread share, and that ends
+     * with the last of them; a call that waits for one of them makes progress for all.
+     */
     weft_worker_t *worker;
     /*
      * NULL: "mpi" if `mpi_comm` is set, if MPI is initialized in this process or if its launcher
@@ -83,8 +86,8 @@ WEFT_API weft_view_t *weft_view_retain(weft_view_t *view);
  * WEFT_IN_PROGRESS: the finalizers run, then the team is closed, then the engine ends, then
  * `op->done` is called with the first error of a finalizer, and the handle is gone.
  *
- * Errors: UNSUPPORTED for the last reference of a view with a worker of its own, which only
- * weft_view_release_wait can end; BUSY if it is being released.
+ * Errors: UNSUPPORTED for the last reference of a view without a worker of the program's, which
+ * only weft_view_release_wait can end; BUSY if it is being released.
  */
 WEFT_API weft_status_t weft_view_release(weft_view_t *view, const weft_op_t *op);
 /* As above, and drives the worker until the view is gone. Not within a callback. */
@@ -215,7 +218,8 @@ typedef struct weft_resource_set {
 /*
  * Returns a member's resource set. It is fetched from its owner by the first call and kept as long
  * as the view. `refresh`: fetch it again. The owner measures it when the view is created and in
- * weft_view_mine. It needs to make no call for a fetch, only progress.
+ * weft_view_mine. It needs to make no call for a fetch, only progress. An owner that has released
+ * its view cannot be asked: where others may still fetch, call a barrier before the release.
  *
  * Errors: INVALID_PARAM for a rank out of range; BUSY before the view is ready; PEER_FAILED, or
  * REVOKED after the owner has released its view.

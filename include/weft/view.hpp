@@ -155,6 +155,9 @@ template <class T> struct reduction<std::logical_or<T>> {
     static constexpr weft_reduction_t value = WEFT_LOR;
 };
 
+template <class T>
+constexpr bool is_communicator = std::is_same<T, int>::value || std::is_pointer<T>::value;
+
 /* A view and its reference. */
 inline std::shared_ptr<weft_view_t> own(weft_view_t *view) {
     return std::shared_ptr<weft_view_t>(view, [](weft_view_t *v) { weft_view_release_wait(v); });
@@ -341,6 +344,12 @@ class runtime_view {
     /* Of this program's processes, whatever launched them. */
     runtime_view() : runtime_view(weft_view_params_t()) {}
     runtime_view(int &argc, char **&argv) : runtime_view(with_arguments(argc, argv)) {}
+    /* Of a communicator of MPI, which is duplicated: an MPI_Comm is a pointer or an int. */
+    template <class Comm, std::enable_if_t<detail::is_communicator<Comm>, int> = 0>
+    explicit runtime_view(Comm comm) : runtime_view(with_communicator(&comm)) {}
+    template <class Comm, std::enable_if_t<detail::is_communicator<Comm>, int> = 0>
+    runtime_view(int &argc, char **&argv, Comm comm)
+        : runtime_view(with_communicator(&comm, &argc, &argv)) {}
     explicit runtime_view(const weft_view_params_t &params) {
         weft_view_t *view = nullptr;
         check(weft_view_create_wait(&params, &view));
@@ -354,7 +363,8 @@ class runtime_view {
     bool null() const { return !view_; }
     bool did_i_start() const { return weft_view_did_start(view_.get()); }
     std::string engine() const { return weft_view_engine(view_.get()); }
-    /* Throws std::out_of_range. */
+    /* Throws std::out_of_range. It is read from its owner by the first call, so the owner must not
+     * have ended its view: call barrier() before the end. */
     resource_set at(std::uint32_t rank) const {
         const weft_resource_set_t *set = nullptr;
         if (rank >= size()) throw std::out_of_range("rank " + std::to_string(rank));
@@ -404,6 +414,22 @@ class runtime_view {
         return got;
     }
 
+    /* ---- parts ---- */
+
+    /* Of the processes that give the same colour, in the order of (key, rank). The null view for
+     * one that gives WEFT_NO_COLOUR. Each process calls it. */
+    runtime_view split(std::uint32_t colour, std::uint32_t key = 0) const {
+        weft_view_t *part = nullptr;
+        check(weft_view_split_wait(view_.get(), colour, key, &part));
+        return part ? runtime_view(detail::own(part)) : runtime_view(nullptr);
+    }
+    /* Of the processes that share a host, a NUMA node or a GPU with this one. */
+    runtime_view partition(weft_partition_t by) const {
+        weft_view_t *part = nullptr;
+        check(weft_view_partition_wait(view_.get(), by, &part));
+        return part ? runtime_view(detail::own(part)) : runtime_view(nullptr);
+    }
+
     /* ---- the end ---- */
 
     /* Called before the view's engine ends, the last one first. What it throws is reported as
@@ -436,6 +462,14 @@ class runtime_view {
         params.argv = &argv;
         return params;
     }
+    static weft_view_params_t with_communicator(const void *comm, int *argc = nullptr,
+                                                char ***argv = nullptr) {
+        weft_view_params_t params = weft_view_params_t();
+        params.mpi_comm = comm;
+        params.argc = argc;
+        params.argv = argv;
+        return params;
+    }
     static weft_status_t call(weft_finalizer_t *, void *arg) {
         std::unique_ptr<std::function<void()>> callback(static_cast<std::function<void()> *>(arg));
         try {
@@ -461,6 +495,31 @@ inline runtime_view get_runtime() {
     shared = made.view_;
     return made;
 }
+
+/*
+ * A logger (weft/logger.h): the program's, in which rank 0 speaks, unless `params` say otherwise.
+ * Copies share it. It may outlive the view.
+ */
+class logger {
+  public:
+    explicit logger(const runtime_view &view, const weft_logger_params_t &params = {}) {
+        weft_logger_t *made = nullptr;
+        check(weft_logger_create(view.c_view(), &params, &made));
+        logger_ = std::shared_ptr<weft_logger_t>(made, weft_logger_destroy);
+    }
+    /* Writes nothing. */
+    explicit logger(std::nullptr_t) {}
+    void log(weft_log_level_t level, const std::string &text) const {
+        weft_logger_write(logger_.get(), level, "%s", text.c_str());
+    }
+    void error(const std::string &text) const { log(WEFT_LOG_ERROR, text); }
+    void warn(const std::string &text) const { log(WEFT_LOG_WARN, text); }
+    void info(const std::string &text) const { log(WEFT_LOG_INFO, text); }
+    void debug(const std::string &text) const { log(WEFT_LOG_DEBUG, text); }
+
+  private:
+    std::shared_ptr<weft_logger_t> logger_;
+};
 
 } // namespace weft
 #endif

@@ -5,26 +5,69 @@
 #include <base/status.h>
 #include <endpoints/core/worker.h>
 #include <endpoints/worker/drive.h>
+#include <pthread.h>
 #include <talloc.h>
+#include <unistd.h>
 #include <weft/weft.h>
 
 #define REFUSE(field, why) return weft__fail(WEFT_ERR_INVALID_PARAM, field ": " why)
 
 /* ---- creation ------------------------------------------------------------------------------ */
 
-/* A context and a worker of its own, if the program gave none. */
-static weft_status_t worker_for(weft_view_params_t *params, weft_context_t **context_p) {
-    *context_p = NULL;
-    if (params->worker) return weft__worker_check(params->worker);
+/*
+ * Views of one thread for which the program gave no worker share one, so that a call that waits for
+ * one of them drives all: else processes that wait in different views would wait for each other.
+ */
+static pthread_mutex_t shared_mutex = PTHREAD_MUTEX_INITIALIZER;
+static struct {
+    weft_context_t *context;
+    weft_worker_t *worker;
+    unsigned n_views;
+    pthread_t thread;
+    int pid; /* a child of a fork makes its own */
+} shared;
+
+static weft_status_t make_worker(weft_context_t **context_p, weft_worker_t **worker_p) {
     weft_status_t st = weft_context_create(NULL, context_p);
     if (st < 0) return st;
-    st = weft_worker_create(*context_p, NULL, &params->worker);
+    st = weft_worker_create(*context_p, NULL, worker_p);
     if (st < 0) weft_context_destroy(*context_p);
     return st;
 }
 
+static weft_status_t share_worker(void) {
+    if (shared.pid == getpid() && shared.n_views) return WEFT_OK;
+    weft_status_t st = make_worker(&shared.context, &shared.worker);
+    shared.n_views = 0;
+    shared.thread = pthread_self();
+    shared.pid = st == WEFT_OK ? getpid() : 0;
+    return st;
+}
+
+/* A context and a worker, if the program gave none. Another thread has a worker of its own. */
+static weft_status_t worker_for(weft_view_params_t *params, weft_context_t **context_p) {
+    *context_p = NULL;
+    if (params->worker) return weft__worker_check(params->worker);
+    pthread_mutex_lock(&shared_mutex);
+    weft_status_t st = share_worker();
+    bool here = st == WEFT_OK && pthread_equal(shared.thread, pthread_self());
+    if (here) {
+        shared.n_views++;
+        *context_p = shared.context;
+        params->worker = shared.worker;
+    }
+    pthread_mutex_unlock(&shared_mutex);
+    return st < 0 || here ? st : make_worker(context_p, &params->worker);
+}
+
 static void drop_worker(weft_context_t *context, weft_worker_t *worker) {
     if (!context) return;
+    pthread_mutex_lock(&shared_mutex);
+    bool is_shared = shared.context == context && shared.pid == getpid();
+    bool in_use = is_shared && --shared.n_views > 0;
+    if (is_shared && !in_use) shared.context = NULL;
+    pthread_mutex_unlock(&shared_mutex);
+    if (in_use) return;
     weft_worker_destroy(worker);
     weft_context_destroy(context);
 }

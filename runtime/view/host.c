@@ -30,20 +30,19 @@ static uint64_t meminfo(const char *text, const char *name) {
     return at ? strtoull(at + strlen(name), NULL, 10) * 1024 : 0;
 }
 
-static void limit_to_group(weft_resource_set_t *set, const char *group) {
+static void limit_to_group(weft_resource_set_t *set, const char *root, const char *group) {
     char path[512];
-    snprintf(path, sizeof path, "/sys/fs/cgroup%.400s/memory.max", group);
+    snprintf(path, sizeof path, "%.64s%.400s/memory.max", root, group);
     uint64_t most = read_number(path, UINT64_MAX);
-    snprintf(path, sizeof path, "/sys/fs/cgroup%.400s/memory.current", group);
+    snprintf(path, sizeof path, "%.64s%.400s/memory.current", root, group);
     uint64_t used = read_number(path, 0), left = most > used ? most - used : 0;
     if (most < set->ram_total) set->ram_total = most;
     if (most != UINT64_MAX && left < set->ram_free) set->ram_free = left;
 }
 
 /* The limits of the control group (version 2) and of those around it. */
-static void limit_to_groups(weft_resource_set_t *set) {
-    char text[1024], *group = text;
-    if (!read_text("/proc/self/cgroup", text, sizeof text)) return;
+void weft__ram_limit(weft_resource_set_t *set, char *groups, const char *root) {
+    char *group = groups;
     while (group && strncmp(group, "0::", 3) != 0) {
         group = strchr(group, '\n');
         if (group) group++;
@@ -53,7 +52,7 @@ static void limit_to_groups(weft_resource_set_t *set) {
     group[strcspn(group, "\n")] = 0;
     for (char *end = group + strlen(group); end; end = strrchr(group, '/')) {
         *end = 0;
-        limit_to_group(set, group);
+        limit_to_group(set, root, group);
     }
 }
 
@@ -71,7 +70,8 @@ static void measure_ram(weft_resource_set_t *set) {
         set->ram_total = meminfo(text, "MemTotal:");
         set->ram_free = meminfo(text, "MemAvailable:");
     }
-    limit_to_groups(set);
+    if (read_text("/proc/self/cgroup", text, sizeof text))
+        weft__ram_limit(set, text, "/sys/fs/cgroup");
     set->ram_used = resident_bytes();
     set->ram_id = set->host_id;
 }

@@ -151,4 +151,49 @@ test_finalizers_run_before_the_view_ends_mpich() {
     all_well view 1 mpirun.mpich -n 3
 }
 
+# The constructors of weft/view.hpp take an MPI_Comm of either kind.
+cat >"$scratch/program.cpp" <<'PROGRAM'
+#include <iostream>
+#include <mpi.h>
+#include <weft/view.hpp>
+
+int main(int argc, char **argv) {
+    int rank, size, over = 0;
+    MPI_Comm reverse;
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    MPI_Comm_split(MPI_COMM_WORLD, 0, -rank, &reverse);
+    {
+        weft::runtime_view world(MPI_COMM_WORLD), other(argc, argv, reverse);
+        if (world.did_i_start() || (int)world.rank() != rank) return 1;
+        if ((int)other.rank() != size - 1 - rank || world.size() != other.size()) return 1;
+        if (other.reduce(1, std::plus<int>()) != size || world.gather(rank)[size - 1] != size - 1) return 1;
+    }
+    MPI_Finalized(&over);
+    MPI_Finalize();
+    std::cout << (over ? "ill" : "well") << std::endl;
+}
+PROGRAM
+
+# in_cpp MPI LIBRARIES: builds that one in place of the other
+in_cpp() {
+    command -v "mpicxx.$1" >/dev/null || skip "no C++ compiler here"
+    # shellcheck disable=SC2086
+    "mpicxx.$1" -std=c++17 -Iinclude -o "$scratch/program" "$scratch/program.cpp" -Wl,--no-as-needed $2 "$library" ||
+        fail "it does not compile"
+}
+
+test_openmpi_communicators_in_cpp() {
+    build openmpi "Open MPI" "$libevent"
+    in_cpp openmpi "$libevent"
+    all_well in cpp mpirun.openmpi --allow-run-as-root --oversubscribe -n 3
+}
+
+test_mpich_communicators_in_cpp() {
+    build mpich MPICH ""
+    in_cpp mpich ""
+    all_well in cpp mpirun.mpich -n 3
+}
+
 run_tests

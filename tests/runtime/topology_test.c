@@ -1,7 +1,7 @@
 /* What is read of a host: from files as the kernel writes them, from hwloc, and what a resource set
  * says of it. */
 #include "../harness.h"
-#include <runtime/view/topology.h>
+#include <runtime/view/host.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -181,4 +181,31 @@ TEST(the_setting_chooses_who_is_asked) {
     CHECK_EQ(weft_view_release_wait(view), WEFT_OK);
     weft_worker_destroy(worker);
     CHECK_EQ(weft_context_destroy(context), WEFT_OK);
+}
+
+/* ---- limits of control groups ---------------------------------------------------------------- */
+
+static weft_resource_set_t limited_by(const char *groups) {
+    char text[128];
+    weft_resource_set_t set = {.ram_total = 64 << 20, .ram_free = 48 << 20};
+    snprintf(text, sizeof text, "%s", groups);
+    weft__ram_limit(&set, text, root);
+    return set;
+}
+
+TEST(memory_is_limited_by_a_control_group_and_those_around_it) {
+    CHECK(mkdtemp(root) != NULL);
+    put("max", "job/memory.max");
+    put("16777216", "job/step/memory.max"); /* the tightest is neither the first nor the last */
+    put("12582912", "job/step/memory.current");
+    put("33554432", "job/step/task/memory.max");
+    put("1048576", "job/step/task/memory.current");
+    weft_resource_set_t set = limited_by("1:cpu:/old\n0::/job/step/task\n");
+    CHECK_EQ(set.ram_total, 16 << 20);
+    CHECK_EQ(set.ram_free, 4 << 20);
+    set = limited_by("0::/job\n"); /* without a limit */
+    CHECK(set.ram_total == 64 << 20 && set.ram_free == 48 << 20);
+    set = limited_by("1:memory:/job/step\n"); /* version 1 */
+    CHECK_EQ(set.ram_total, 64 << 20);
+    remove_host();
 }

@@ -1,0 +1,173 @@
+#!/bin/bash
+# weft/view.hpp from outside: what ParallelZone's documents say of its RuntimeView, one test each.
+. tests/check.sh
+
+cat >"$scratch/program.cpp" <<'PROGRAM'
+#include <functional>
+#include <iostream>
+#include <string>
+#include <utility>
+#include <vector>
+#include <weft/view.hpp>
+
+#define MUST(held) \
+    if (!(held)) throw std::logic_error("line " + std::to_string(__LINE__) + ": not " #held)
+
+template <class Call> bool throws_range(Call call) {
+    try {
+        call();
+    } catch (const std::out_of_range &) {
+        return true;
+    }
+    return false;
+}
+
+static void null_view() {
+    weft::runtime_view null(nullptr);
+    MUST(null.null() && null.size() == 0 && !null.has_me() && null.engine() == "null");
+    MUST(throws_range([&] { null.at(0); }) && throws_range([&] { null.my_resource_set(); }));
+    MUST(null == weft::runtime_view(nullptr) && null != weft::get_runtime());
+}
+
+static void range_errors() {
+    auto rt = weft::get_runtime();
+    MUST(throws_range([&] { rt.at(rt.size()); }));
+    MUST(throws_range([&] { rt.at(0).gpu(rt.at(0).n_gpus()); }));
+    rt.barrier();
+}
+
+static void copies_and_moves() {
+    int calls = 0;
+    {
+        weft::runtime_view first;
+        first.stack_callback([&] { calls++; });
+        weft::runtime_view copy(first), assigned(nullptr);
+        MUST(copy == first && copy.c_view() == first.c_view());
+        assigned = copy;
+        weft::runtime_view moved(std::move(copy));
+        MUST(moved == first && copy.null());
+        weft::runtime_view other(nullptr);
+        other.swap(moved);
+        MUST(moved.null() && other == first);
+        assigned = weft::runtime_view(nullptr);
+        first.reset();
+        MUST(calls == 0 && other.size() > 0); /* one copy is left */
+        auto set = other.at(0);
+        other.barrier();
+        other.reset();
+        MUST(set.rank() == 0 && calls == 0); /* a set keeps its view */
+    }
+    MUST(calls == 1);
+}
+
+static void equality() {
+    weft::runtime_view one, other;
+    MUST(one == other && one.c_view() != other.c_view());
+    auto a = one.at(0), b = other.at(0);
+    MUST(a == b && a.ram() == b.ram());
+    if (one.size() > 1) MUST(one.at(0) != one.at(1));
+    one.barrier();
+}
+
+static void sharers() {
+    auto rt = weft::get_runtime();
+    auto set = rt.at(rt.size() - 1);
+    MUST(rt.count(set) == rt.size() && rt.count(set.ram()) == rt.size());
+    MUST(set.ram().total_space() > set.ram().used_space());
+    rt.barrier();
+}
+
+static void one_times_two_plus_one() {
+    int value = 1;
+    {
+        weft::runtime_view rt;
+        rt.stack_callback([&] { value += 1; });
+        rt.stack_callback([&] { value *= 2; });
+    }
+    MUST(value == 3);
+}
+
+static void unequal_strings() {
+    auto rt = weft::get_runtime();
+    auto all = rt.gather(std::string(rt.rank() * 1000, 'x'));
+    MUST(all.size() == rt.size());
+    for (std::uint32_t r = 0; r < rt.size(); r++) MUST(all[r] == std::string(r * 1000, 'x'));
+    auto words = rt.gather(std::vector<std::string>(rt.rank(), "word"));
+    MUST(words[rt.size() - 1].size() == rt.size() - 1);
+}
+
+static void root_only() {
+    auto rt = weft::get_runtime();
+    auto ram = rt.at(rt.size() - 1).ram();
+    bool mine = rt.rank() == rt.size() - 1;
+    MUST(ram.gather(rt.rank()).has_value() == mine);
+    auto sum = ram.reduce(1, std::plus<int>());
+    MUST(sum.has_value() == mine && (!mine || *sum == (int)rt.size()));
+    MUST(ram.bcast(std::string("said by ") + std::to_string(rt.rank())) ==
+         "said by " + std::to_string(rt.size() - 1));
+    try {
+        rt.my_resource_set().ram().gather(rt.rank());
+        MUST(rt.size() == 0);
+    } catch (const weft::error &e) {
+        MUST(e.status() == WEFT_ERR_INVALID_PARAM);
+    }
+}
+
+static void parts() {
+    auto rt = weft::get_runtime();
+    auto half = rt.split(rt.rank() % 2);
+    MUST(half.size() == (rt.size() + 1 - rt.rank() % 2) / 2 && half.rank() == rt.rank() / 2);
+    MUST(rt.split(rt.rank() ? WEFT_NO_COLOUR : 0).null() == (rt.rank() > 0));
+    auto host = rt.partition(WEFT_BY_HOST);
+    MUST(host == rt && host.reduce(1, std::plus<int>()) == (int)rt.size());
+}
+
+static void logging() {
+    weft::logger program(weft::get_runtime()), none(nullptr);
+    program.info("rank 0 speaks");
+    none.error("nothing is written");
+}
+
+int main() try {
+    auto rt = weft::get_runtime();
+    null_view();
+    range_errors();
+    copies_and_moves();
+    equality();
+    sharers();
+    one_times_two_plus_one();
+    unequal_strings();
+    root_only();
+    parts();
+    logging();
+    if (rt.rank() == 0) std::cout << "well\n";
+    return 0;
+} catch (const std::exception &e) {
+    std::cerr << e.what() << '\n';
+    return 1;
+}
+PROGRAM
+
+build() {
+    command -v c++ >/dev/null || skip "no C++ compiler here"
+    library=$(find -L . -maxdepth 2 -name libweft.so | head -1)
+    [ -n "$library" ] || fail "libweft.so is not built"
+    ln -sf "$(realpath "$library")" "$scratch/libweft.so.0"
+    export LD_LIBRARY_PATH=$scratch
+    c++ -std=c++17 -Wall -Wextra -Werror -Wno-missing-field-initializers -Iinclude -o "$scratch/program" \
+        "$scratch/program.cpp" "$library" || fail "it does not compile"
+}
+
+test_what_parallelzone_promises_holds_for_one_process() {
+    build
+    expect said "$(timeout 60 "$scratch/program" 2>&1 | grep -v '^$' | sed 's/.*: rank/rank/')" $'rank 0 speaks\nwell'
+}
+
+test_what_parallelzone_promises_holds_for_three_processes() {
+    build
+    said=$(timeout 60 "$bin/tools/weft-run" -n 3 "$scratch/program" 2>&1) || fail "$said"
+    expect speakers "$(grep -c 'rank 0 speaks' <<<"$said")" 1
+    has end "$said" 'well$'
+}
+
+run_tests
