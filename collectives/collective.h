@@ -212,9 +212,9 @@ void weft__steps_release(struct collective *c);
 /* Takes and gives back what all starts of a persistent one need. */
 weft_status_t weft__steps_keep(struct weft_coll *kept);
 void weft__steps_unkeep(struct weft_coll *kept);
-/* One message to a member, its payload borrowed until `op` says so. */
+/* One message to a member. Its payload is in use until `op` completes. */
 weft_status_t weft__coll_send(weft_team_t *team, unsigned id, uint32_t rank, uint32_t seq,
-                              uint32_t tag, const void *data, size_t len, const weft_op_t *op);
+                              uint32_t tag, weft_iov_t payload, const weft_op_t *op);
 /* The schedule's shape of a call. */
 struct coll_shape weft__coll_shape(const weft_team_t *team, const struct coll_call *call);
 

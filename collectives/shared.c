@@ -16,7 +16,7 @@ void weft__shared_wake_seen(weft_team_t *team) {
         if (r == team->rank || !atomic_load_explicit(asleep, memory_order_relaxed)) continue;
         if (!atomic_exchange_explicit(asleep, 0, memory_order_relaxed)) continue;
         /* It is for nothing if this fails: then the member is lost, and its endpoint says so. */
-        if (weft__coll_send(team, COLL_WIRE_WAKE, r, 0, 0, NULL, 0, NULL) >= 0)
+        if (weft__coll_send(team, COLL_WIRE_WAKE, r, 0, 0, (weft_iov_t){0}, NULL) >= 0)
             weft__count(team->reactor)->coll_wakes++;
     }
 }

@@ -77,22 +77,21 @@ static void moved(weft_status_t status, void *arg) {
 /* ---- sending --------------------------------------------------------------------------------- */
 
 static weft_status_t send_in(weft_team_t *team, unsigned id, uint32_t rank,
-                             const struct coll_wire *wire, const void *data, size_t len,
+                             const struct coll_wire *wire, weft_iov_t payload,
                              const weft_op_t *op) {
     uint8_t header[COLL_WIRE_BYTES];
-    weft_iov_t iov = {(void *)data, len};
     weft_ep_t *ep = weft__team_ep(team, rank);
     if (!ep) return WEFT_ERR_PEER_FAILED;
     weft__coll_wire_write(header, wire);
     weft__count(team->reactor)->coll_messages++;
-    return weft__am_send(ep,
-                         &(struct am_send_args){id, header, sizeof header, &iov, len ? 1 : 0, op});
+    return weft__am_send(
+        ep, &(struct am_send_args){id, header, sizeof header, &payload, payload.len > 0, op});
 }
 
 weft_status_t weft__coll_send(weft_team_t *team, unsigned id, uint32_t rank, uint32_t seq,
-                              uint32_t tag, const void *data, size_t len, const weft_op_t *op) {
+                              uint32_t tag, weft_iov_t payload, const weft_op_t *op) {
     struct coll_wire wire = {team->id, team->epoch, seq, tag, team->rank, 0};
-    return send_in(team, id, rank, &wire, data, len, op);
+    return send_in(team, id, rank, &wire, payload, op);
 }
 
 /* A message of a step, in the order that its collective stands in. */
@@ -101,7 +100,7 @@ static weft_status_t send_of(const struct collective *c, unsigned id, const stru
     const weft_team_t *team = c->team;
     struct coll_wire wire = {team->id,  team->epoch, c->seq,
                              step->tag, team->rank,  c->order->stream};
-    return send_in(c->team, id, rank_of(c, step), &wire, data, len, op);
+    return send_in(c->team, id, rank_of(c, step), &wire, (weft_iov_t){(void *)data, len}, op);
 }
 
 static void send_step(struct collective *c, uint32_t i) {
@@ -462,7 +461,7 @@ static void open_peers(struct weft_coll *kept, const struct plan *plan) {
         bool meets = step->verb == STEP_SEND || step->verb == STEP_RECV || step->verb == STEP_PUT;
         uint32_t rank = meets ? coll_member(&kept->call, step->peer) : kept->team->rank;
         if (rank != kept->team->rank && !kept->team->member[rank].ep)
-            weft__coll_send(kept->team, COLL_WIRE_WAKE, rank, 0, 0, NULL, 0, NULL);
+            weft__coll_send(kept->team, COLL_WIRE_WAKE, rank, 0, 0, (weft_iov_t){0}, NULL);
     }
 }
 

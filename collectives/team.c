@@ -81,7 +81,7 @@ static void warn_all(weft_team_t *team) {
         if (r == team->rank || !team->member[r].ep || team->member[r].gone || r == team->blamed)
             continue;
         weft_status_t st = weft__coll_send(team, COLL_WIRE_NOTICE, r, team->blamed,
-                                           (uint32_t)status, NULL, 0, NULL);
+                                           (uint32_t)status, (weft_iov_t){0}, NULL);
         if (st < 0)
             weft__log(team->worker->context, WEFT_LOG_DEBUG, "collectives",
                       "rank %u could not be notified: %s", r, weft_status_name(st));

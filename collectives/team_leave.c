@@ -168,7 +168,7 @@ void weft__team_send_leave(weft_team_t *team) {
         else if (member->ep && !member->gone && notified)
             send_notified(team, COLL_WIRE_LEAVE, r, r, notified);
         else if (member->ep && !member->gone)
-            weft__coll_send(team, COLL_WIRE_LEAVE, r, r, 0, NULL, 0, NULL);
+            weft__coll_send(team, COLL_WIRE_LEAVE, r, r, 0, (weft_iov_t){0}, NULL);
     }
     talloc_free(notified);
 }

@@ -46,8 +46,8 @@ static weft_status_t elsewhere_atomic(weft_ep_t *ep, const struct rma_op *op,
                       how);
 }
 
-static __attribute__((noinline)) weft_status_t perform(weft_ep_t *ep, const struct rma_op *op,
-                                                       const weft_op_t *how) {
+static NOINLINE weft_status_t perform(weft_ep_t *ep, const struct rma_op *op,
+                                      const weft_op_t *how) {
     weft_status_t st = check_atomic(ep, op, how);
     if (st == WEFT_IN_PROGRESS) return elsewhere_atomic(ep, op, how);
     if (st == WEFT_OK) st = weft__rkey_check(op->rkey, op->remote, op->size, WEFT_MEM_ATOMIC);
@@ -55,44 +55,29 @@ static __attribute__((noinline)) weft_status_t perform(weft_ep_t *ep, const stru
     return st < 0 ? st : ep->ops->rma(ep, op, how);
 }
 
-static struct rma_op op_of(enum rma_what what, weft_atomic_t atomic, size_t size, uint64_t operand,
-                           uint64_t remote, weft_rkey_t *rkey) {
-    return (struct rma_op){.what = what,
-                           .rkey = rkey,
-                           .remote = remote,
-                           .operand = operand,
-                           .atomic = (unsigned)atomic > RMA_CSWAP ? UINT8_MAX : (uint8_t)atomic,
-                           .size = size > 8 ? UINT8_MAX : (uint8_t)size};
-}
-
 /* Of a region that is not mapped: usually the message can go at once. */
-static inline bool may_be_plain(const weft_ep_t *ep, const weft_rkey_t *rkey, weft_atomic_t what,
-                                size_t size, uint64_t remote, const void *old_p) {
-    return ep && rkey && old_p && rkey->ep == ep && weft__reactor_mine(ep->worker->reactor) &&
-           atomic_is_one((unsigned)what, size, false) && (remote & (size - 1)) == 0 &&
-           weft__rkey_check(rkey, remote, size, WEFT_MEM_ATOMIC) == WEFT_OK;
+static inline bool may_be_plain(const weft_ep_t *ep, const struct rma_op *op) {
+    const weft_rkey_t *rkey = op->rkey;
+    return ep && rkey && op->old_p && rkey->ep == ep && weft__reactor_mine(ep->worker->reactor) &&
+           atomic_is_one(op->atomic, op->size, false) && (op->remote & (op->size - 1u)) == 0 &&
+           weft__rkey_check(rkey, op->remote, op->size, WEFT_MEM_ATOMIC) == WEFT_OK;
 }
 
-/* Of the same parameters as the calls below, so that these get there by a jump and save nothing
- * before. */
-static __attribute__((noinline)) weft_status_t post_slowly(weft_ep_t *ep, weft_atomic_t what,
-                                                           size_t size, uint64_t operand,
-                                                           uint64_t remote, weft_rkey_t *rkey,
-                                                           const weft_op_t *op) {
-    struct rma_op o = op_of(RMA_POST, what, size, operand, remote, rkey);
-    return perform(ep, &o, op);
-}
-static __attribute__((noinline)) weft_status_t
-fetch_slowly(weft_ep_t *ep, weft_atomic_t what, size_t size, uint64_t operand, uint64_t compare,
-             void *old_p, uint64_t remote, weft_rkey_t *rkey, const weft_op_t *op) {
-    struct rma_op o = op_of(RMA_FETCH, what, size, operand, remote, rkey);
-    o.compare = compare;
-    o.old_p = old_p;
-    if (may_be_plain(ep, rkey, what, size, remote, old_p)) {
-        weft_status_t st = weft__rma_fetch_now(ep, &o, op);
+static NOINLINE weft_status_t fetch_slowly(weft_ep_t *ep, const struct rma_op *op,
+                                           const weft_op_t *how) {
+    if (may_be_plain(ep, op)) {
+        weft_status_t st = weft__rma_fetch_now(ep, op, how);
         if (st != WEFT_NO_RESOURCE) return st;
     }
-    return perform(ep, &o, op);
+    return perform(ep, op, how);
+}
+
+/* As they are in an operation: a value that is none stays none. */
+static inline uint8_t atomic_byte(weft_atomic_t what) {
+    return (unsigned)what > RMA_CSWAP ? UINT8_MAX : (uint8_t)what;
+}
+static inline uint8_t size_byte(size_t size) {
+    return size > 8 ? UINT8_MAX : (uint8_t)size;
 }
 
 /* What decides whether an atomic can be performed at once, on mapped memory. */
@@ -113,7 +98,14 @@ static inline bool is_at_hand(const weft_ep_t *ep, struct atomic_place a, const 
 weft_status_t weft_atomic_post(weft_ep_t *ep, weft_atomic_t what, size_t size, uint64_t operand,
                                uint64_t remote, weft_rkey_t *rkey, const weft_op_t *op) {
     if (!is_at_hand(ep, (struct atomic_place){rkey, what, size, remote, true}, op))
-        return post_slowly(ep, what, size, operand, remote, rkey, op);
+        return perform(ep,
+                       &(struct rma_op){.what = RMA_POST,
+                                        .rkey = rkey,
+                                        .remote = remote,
+                                        .operand = operand,
+                                        .atomic = atomic_byte(what),
+                                        .size = size_byte(size)},
+                       op);
     ep->worker->count->rma_native++;
     atomic_post_at((enum rma_atomic)what, size, rkey->key->local + (remote - rkey->region.base),
                    operand);
@@ -124,7 +116,16 @@ weft_status_t weft_atomic_fetch(weft_ep_t *ep, weft_atomic_t what, size_t size, 
                                 uint64_t compare, void *old_p, uint64_t remote, weft_rkey_t *rkey,
                                 const weft_op_t *op) {
     if (!is_at_hand(ep, (struct atomic_place){rkey, what, size, remote, false}, op) || !old_p)
-        return fetch_slowly(ep, what, size, operand, compare, old_p, remote, rkey, op);
+        return fetch_slowly(ep,
+                            &(struct rma_op){.what = RMA_FETCH,
+                                             .rkey = rkey,
+                                             .remote = remote,
+                                             .operand = operand,
+                                             .compare = compare,
+                                             .old_p = old_p,
+                                             .atomic = atomic_byte(what),
+                                             .size = size_byte(size)},
+                            op);
     ep->worker->count->rma_native++;
     atomic_fetch_at((enum rma_atomic)what, size, rkey->key->local + (remote - rkey->region.base),
                     operand, compare, old_p);

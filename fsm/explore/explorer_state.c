@@ -86,38 +86,52 @@ static bool may_swap(const struct explore_model *model, unsigned a, unsigned b) 
            (model->hostile >> a & 1) == (model->hostile >> b & 1);
 }
 
-/* Tries every order of the peers from `from` on; `best` is the least that was seen. */
-static void keep_least(const struct live *l, const struct explore_model *model, places now,
-                       unsigned from, unsigned char *best, places best_p, bool *any,
-                       unsigned char *draft) {
-    if (from == model->n_peers) {
-        keep_as(l, model, draft, now);
-        if (*any && memcmp(draft, best, stats_size(model)) >= 0) return;
-        memcpy(best, draft, stats_size(model));
-        memcpy(best_p, now, sizeof(places));
-        *any = true;
+/* The search for the order of the peers that is kept as the least bytes. */
+struct order_search {
+    const struct live *l;
+    const struct explore_model *model;
+    places now;
+    bool any;             /* one was kept */
+    unsigned char *least; /* so far, and its order */
+    uint8_t *least_places;
+    unsigned char draft[EXPLORE_PEERS * (EXPLORE_STRUCT + EXPLORE_LOCALS + 8 + 64) +
+                        EXPLORE_MESSAGES * sizeof(struct explore_message) + 4];
+};
+
+static void keep_if_least(struct order_search *s) {
+    size_t size = stats_size(s->model);
+    keep_as(s->l, s->model, s->draft, s->now);
+    if (s->any && memcmp(s->draft, s->least, size) >= 0) return;
+    memcpy(s->least, s->draft, size);
+    memcpy(s->least_places, s->now, sizeof(places));
+    s->any = true;
+}
+
+/* Tries every order of the peers from `from` on. */
+static void search_least(struct order_search *s, unsigned from) {
+    if (from == s->model->n_peers) {
+        keep_if_least(s);
         return;
     }
-    for (unsigned i = from; i < model->n_peers; i++) {
-        if (i != from && !may_swap(model, now[i], now[from])) continue;
-        uint8_t x = now[from];
-        now[from] = now[i], now[i] = x;
-        keep_least(l, model, now, from + 1, best, best_p, any, draft);
-        x = now[from], now[from] = now[i], now[i] = x;
+    for (unsigned i = from; i < s->model->n_peers; i++) {
+        if (i != from && !may_swap(s->model, s->now[i], s->now[from])) continue;
+        uint8_t x = s->now[from];
+        s->now[from] = s->now[i], s->now[i] = x;
+        search_least(s, from + 1);
+        x = s->now[from], s->now[from] = s->now[i], s->now[i] = x;
     }
 }
 
 void live_keep(const struct live *l, const struct explore_model *model, unsigned char *kept,
                places p) {
-    unsigned char draft[EXPLORE_PEERS * (EXPLORE_STRUCT + EXPLORE_LOCALS + 8 + 64) +
-                        EXPLORE_MESSAGES * sizeof(struct explore_message) + 4];
-    places now = {0, 1, 2, 3, 4, 5};
-    bool any = false;
-    memcpy(p, now, sizeof now);
+    struct order_search search = {.l = l, .model = model, .least = kept, .least_places = p};
+    const places as_is = {0, 1, 2, 3, 4, 5};
+    memcpy(search.now, as_is, sizeof as_is);
+    memcpy(p, as_is, sizeof as_is);
     if (model->equal_peers)
-        keep_least(l, model, now, 0, kept, p, &any, draft);
+        search_least(&search, 0);
     else
-        keep_as(l, model, kept, now);
+        keep_as(l, model, kept, search.now);
 }
 
 void stats_load(struct live *l, const struct explore_model *model, const struct fsm_port *ports,

@@ -41,7 +41,8 @@ static void ring(const uint8_t *p, size_t len) {
     struct ring_message m;
     memset(slots, 0, sizeof slots);
     memcpy(slots, p, len < sizeof slots ? len : sizeof slots);
-    ring_rx_init(&rx, slots, SLOTS, payload, PAYLOAD, staging, STAGING, &tail);
+    ring_rx_init(&rx, &(struct ring_memory){slots, SLOTS, payload, PAYLOAD}, staging, STAGING,
+                 &tail);
     for (int n = 0; n < 2 * SLOTS && ring_next(&rx, &m) > 0; n++) {
         const uint8_t *at = m.data, *slot = (const uint8_t *)slots;
         insist(m.id < RING_IDS);

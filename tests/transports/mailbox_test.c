@@ -78,7 +78,7 @@ static int refresh(struct out *o) {
 static void put(struct out *o, const void *data, size_t len) {
     uint32_t index = mail_node_get(&o->pool);
     memcpy(o->pool.nodes[index].data, data, len);
-    mail_send(&o->tx, &o->pool, index, MAIL_IN_NODE, 3, len, MAIL_NONE, -1);
+    mail_send(&o->tx, &o->pool, index, (struct mail_content){MAIL_IN_NODE, 3, len, MAIL_NONE, -1});
 }
 
 /* The next message, or what mail_next or mail_read answers instead. */
@@ -170,7 +170,8 @@ TEST(receivers_that_take_nothing_leave_room_for_others) {
         more = false;
         for (unsigned r = 0; r < 6; r++) {
             if (mail_blocked(&tx[r], pool)) continue;
-            mail_send(&tx[r], pool, mail_node_get(pool), MAIL_IN_NODE, 1, 0, MAIL_NONE, -1);
+            mail_send(&tx[r], pool, mail_node_get(pool),
+                      (struct mail_content){MAIL_IN_NODE, 1, 0, MAIL_NONE, -1});
             more = true;
         }
     }

@@ -30,8 +30,9 @@ static int refresh(struct both *r) {
 static struct both *make(void) {
     static _Alignas(64) struct both r;
     memset(&r, 0, sizeof r);
-    ring_tx_init(&r.tx, r.slots, SLOTS, r.payload, PAYLOAD, r.exposures, &r.tail);
-    ring_rx_init(&r.rx, r.slots, SLOTS, r.payload, PAYLOAD, r.staging, STAGING, &r.tail);
+    struct ring_memory memory = {r.slots, SLOTS, r.payload, PAYLOAD};
+    ring_tx_init(&r.tx, &memory, r.exposures, &r.tail);
+    ring_rx_init(&r.rx, &memory, r.staging, STAGING, &r.tail);
     return &r;
 }
 

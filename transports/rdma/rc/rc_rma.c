@@ -16,15 +16,13 @@ static weft_status_t too_big(const char *what) {
                       "%s over rdma_rc: the size exceeds the limit that weft-info shows", what);
 }
 
-static void post_one(struct rc_lane *lane, enum ibv_wr_opcode opcode, struct ibv_sge *sge,
-                     int n_sge, unsigned flags, uint64_t remote, const struct lane_key *key,
-                     const struct rc_work *work, bool signal) {
-    struct ibv_send_wr wr = {.opcode = opcode,
-                             .sg_list = sge,
-                             .num_sge = n_sge,
-                             .send_flags = flags,
-                             .wr.rdma = {.remote_addr = remote, .rkey = rc_key(key)->rkey}};
-    weft__rc_post(lane, &wr, work, signal);
+/* A write or read between these pieces and the peer's memory. */
+static struct ibv_send_wr transfer_of(enum ibv_wr_opcode opcode, struct ibv_sge *sge, int n_sge,
+                                      uint64_t remote, const struct lane_key *key) {
+    return (struct ibv_send_wr){.opcode = opcode,
+                                .sg_list = sge,
+                                .num_sge = n_sge,
+                                .wr.rdma = {.remote_addr = remote, .rkey = rc_key(key)->rkey}};
 }
 
 /* ---- short and packed ------------------------------------------------------------------------ */
@@ -38,8 +36,8 @@ static weft_status_t put_block(struct rc_lane *lane, struct rd_block *block, siz
                                uint64_t remote, const struct lane_key *key) {
     struct ibv_sge sge = {(uintptr_t)block->bytes, (uint32_t)len, block->lkey};
     lane->bytes += len;
-    post_one(lane, IBV_WR_RDMA_WRITE, &sge, 1, 0, remote, key, &(struct rc_work){.block = block},
-             false);
+    struct ibv_send_wr wr = transfer_of(IBV_WR_RDMA_WRITE, &sge, 1, remote, key);
+    weft__rc_post(lane, &wr, &(struct rc_work){.block = block}, false);
     return WEFT_OK;
 }
 
@@ -58,7 +56,9 @@ weft_status_t weft__rc_put_short(struct lane *l, const void *data, size_t len, u
     }
     struct ibv_sge sge = {.addr = (uintptr_t)data, .length = (uint32_t)len};
     lane->bytes += len;
-    post_one(lane, IBV_WR_RDMA_WRITE, &sge, 1, IBV_SEND_INLINE, remote, key, NULL, false);
+    struct ibv_send_wr wr = transfer_of(IBV_WR_RDMA_WRITE, &sge, 1, remote, key);
+    wr.send_flags = IBV_SEND_INLINE;
+    weft__rc_post(lane, &wr, NULL, false);
     return WEFT_OK;
 }
 
@@ -97,10 +97,20 @@ static bool has_strides(const struct rma_piece *pieces, size_t n) {
     return false;
 }
 
+/* The memory of one operation at this side. */
+struct local_pieces {
+    const struct rma_piece *piece;
+    size_t n, total;
+    bool written; /* by the device */
+};
+
 /* The pieces as they are, or all of them beside each other in memory of our own. */
 static weft_status_t describe_pieces(struct rc_lane *lane, struct rc_op *op,
-                                     const struct rma_piece *pieces, size_t n, size_t total,
-                                     bool writes, struct ibv_sge *sge, int *n_sge_p) {
+                                     const struct local_pieces *local, struct ibv_sge *sge,
+                                     int *n_sge_p) {
+    const struct rma_piece *pieces = local->piece;
+    size_t n = local->n, total = local->total;
+    bool writes = local->written;
     weft_status_t st = WEFT_OK;
     *n_sge_p = 0;
     if (has_strides(pieces, n)) {
@@ -151,13 +161,15 @@ weft_status_t weft__rc_put_zcopy(struct lane *l, const struct rma_piece *from, s
     if (!rc_has_room(lane, RC_KEEP)) return WEFT_NO_RESOURCE;
     struct rc_op *op = op_new(lane, completion);
     if (!op) return WEFT_ERR_NO_MEMORY;
-    weft_status_t st = describe_pieces(lane, op, from, n_from, total, false, sge, &n);
+    weft_status_t st =
+        describe_pieces(lane, op, &(struct local_pieces){from, n_from, total, false}, sge, &n);
     if (st < 0) {
         weft__rc_op_free(lane, op);
         return st;
     }
     lane->bytes += total;
-    post_one(lane, IBV_WR_RDMA_WRITE, sge, n, 0, remote, key, &(struct rc_work){.op = op}, true);
+    struct ibv_send_wr wr = transfer_of(IBV_WR_RDMA_WRITE, sge, n, remote, key);
+    weft__rc_post(lane, &wr, &(struct rc_work){.op = op}, true);
     return WEFT_IN_PROGRESS;
 }
 
@@ -193,7 +205,8 @@ weft_status_t weft__rc_get_bcopy(struct lane *l, size_t len,
     op->len = len;
     struct ibv_sge sge = {(uintptr_t)block->bytes, (uint32_t)len, block->lkey};
     lane->bytes += len;
-    post_one(lane, IBV_WR_RDMA_READ, &sge, 1, 0, remote, key, &(struct rc_work){.op = op}, true);
+    struct ibv_send_wr wr = transfer_of(IBV_WR_RDMA_READ, &sge, 1, remote, key);
+    weft__rc_post(lane, &wr, &(struct rc_work){.op = op}, true);
     return WEFT_IN_PROGRESS;
 }
 
@@ -215,7 +228,8 @@ weft_status_t weft__rc_get_zcopy(struct lane *l, const struct rma_piece *to, siz
     if (!rc_has_room(lane, RC_KEEP)) return WEFT_NO_RESOURCE;
     struct rc_op *op = op_new(lane, completion);
     if (!op) return WEFT_ERR_NO_MEMORY;
-    weft_status_t st = describe_pieces(lane, op, to, n_to, total, true, sge, &n);
+    weft_status_t st =
+        describe_pieces(lane, op, &(struct local_pieces){to, n_to, total, true}, sge, &n);
     if (st < 0) {
         weft__rc_op_free(lane, op);
         return st;
@@ -224,7 +238,8 @@ weft_status_t weft__rc_get_zcopy(struct lane *l, const struct rma_piece *to, siz
     op->n_pieces = (unsigned)n_to;
     memcpy(op->piece, to, n_to * sizeof *to);
     lane->bytes += total;
-    post_one(lane, IBV_WR_RDMA_READ, sge, n, 0, remote, key, &(struct rc_work){.op = op}, true);
+    struct ibv_send_wr wr = transfer_of(IBV_WR_RDMA_READ, sge, n, remote, key);
+    weft__rc_post(lane, &wr, &(struct rc_work){.op = op}, true);
     return WEFT_IN_PROGRESS;
 }
 

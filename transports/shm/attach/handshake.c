@@ -152,17 +152,19 @@ static weft_status_t adopt_ring(struct shm_lane *lane, const struct shm_hello *h
     weft_status_t st = weft__segment_map(&ring->peers, fds[SHM_FD_RING], size, false);
     if (st == WEFT_OK) st = weft__shm_pool_get(shm_process(lane), fds[SHM_FD_POOL], &ring->pool);
     if (st < 0) return st;
-    uint8_t *slots = (uint8_t *)ring->mine.at + SHM_CONTROL;
-    const uint8_t *their_slots = (const uint8_t *)ring->peers.at + SHM_CONTROL,
-                  *staging = (const uint8_t *)ring->pool + shm_process(lane)->shape.staging;
+    uint8_t *slots = (uint8_t *)ring->mine.at + SHM_CONTROL,
+            *their_slots = (uint8_t *)ring->peers.at + SHM_CONTROL;
+    const uint8_t *staging = (const uint8_t *)ring->pool + shm_process(lane)->shape.staging;
+    struct ring_memory own = {slots, iface->n_slots, slots + (size_t)iface->n_slots * RING_LINE,
+                              iface->payload_size};
+    struct ring_memory peers = {their_slots, hello->n_slots,
+                                their_slots + (size_t)hello->n_slots * RING_LINE,
+                                hello->payload_size};
     ring->theirs = ring->peers.at;
     ring->attendable = hello->fenced;
     tactics_init(&ring->tactics, (uint32_t)weft__ticks());
-    ring_tx_init(&ring->tx, slots, iface->n_slots, slots + (size_t)iface->n_slots * RING_LINE,
-                 iface->payload_size, ring->exposures, &ring->theirs->tail);
-    ring_rx_init(&ring->rx, their_slots, hello->n_slots,
-                 their_slots + (size_t)hello->n_slots * RING_LINE, hello->payload_size, staging,
-                 hello->staging_size, &ring->ours->tail);
+    ring_tx_init(&ring->tx, &own, ring->exposures, &ring->theirs->tail);
+    ring_rx_init(&ring->rx, &peers, staging, hello->staging_size, &ring->ours->tail);
     list(lane);
     lane->lane.scarce = true;
     return WEFT_OK;

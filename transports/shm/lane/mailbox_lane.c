@@ -215,9 +215,8 @@ static weft_status_t block_get(struct shm_lane *lane, uint32_t *block_p) {
 }
 
 /* The exchange that publishes is the fence between the message and the load of `armed`. */
-static inline void send_mailbox(struct shm_lane *lane, uint32_t index, enum mail_kind kind,
-                                uint8_t id, size_t len, uint32_t block, int32_t chunk) {
-    mail_send(&lane->mail.tx, &shm_iface(lane)->mail.pool, index, kind, id, len, block, chunk);
+static inline void send_mailbox(struct shm_lane *lane, uint32_t index, struct mail_content m) {
+    mail_send(&lane->mail.tx, &shm_iface(lane)->mail.pool, index, m);
     shm_wake(lane);
 }
 
@@ -240,7 +239,8 @@ weft_status_t weft__shm_mail_am_short(struct lane *l, uint8_t id, uint64_t heade
     memcpy(to, &header, sizeof header);
     ring_copy_small(to + sizeof header, data, len);
     count_mailbox(lane, len + sizeof header);
-    send_mailbox(lane, index, MAIL_IN_NODE, id, len + sizeof header, MAIL_NONE, -1);
+    send_mailbox(lane, index,
+                 (struct mail_content){MAIL_IN_NODE, id, len + sizeof header, MAIL_NONE, -1});
     return WEFT_OK;
 }
 
@@ -253,14 +253,14 @@ static void send_block(struct shm_lane *lane, uint32_t index, uint32_t block, ui
     if (len <= mail_room(pool, index)) {
         memcpy(mail_node_at(pool, index)->data, from, len);
         mail_block_put(pool, block);
-        send_mailbox(lane, index, MAIL_IN_NODE, id, len, MAIL_NONE, -1);
+        send_mailbox(lane, index, (struct mail_content){MAIL_IN_NODE, id, len, MAIL_NONE, -1});
         return;
     }
     struct mail_place place = {block * MAIL_BLOCK, (uint32_t)len};
     memcpy(mail_node_at(pool, index)->data, &place, sizeof place);
     lane->mail.tx.n_blocks++;
     lane->carried += (uint32_t)len;
-    send_mailbox(lane, index, MAIL_IN_BLOCK, id, 0, block, -1);
+    send_mailbox(lane, index, (struct mail_content){MAIL_IN_BLOCK, id, 0, block, -1});
 }
 
 /* Takes a node and a block, or neither. */
@@ -303,7 +303,7 @@ static weft_status_t send_staged(struct shm_lane *lane, uint8_t id, const void *
     lane->mail.tx.n_in_flight++;
     lane->carried += (uint32_t)len;
     count_mailbox(lane, len);
-    send_mailbox(lane, index, MAIL_IN_STAGING, id, 0, MAIL_NONE, chunk);
+    send_mailbox(lane, index, (struct mail_content){MAIL_IN_STAGING, id, 0, MAIL_NONE, chunk});
     return WEFT_OK;
 }
 

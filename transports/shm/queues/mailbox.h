@@ -183,17 +183,25 @@ static inline void mail_publish(_Atomic uint64_t *newest, struct mail_node *node
 }
 
 /* Fills the first two words of a node and publishes it. `block` MAIL_NONE, `chunk` -1: none. */
+/* What a node of the queue carries, or points to. */
+struct mail_content {
+    enum mail_kind kind;
+    uint8_t id;
+    size_t len;     /* in the node */
+    uint32_t block; /* MAIL_NONE: none */
+    int32_t chunk;  /* of staging; -1: none */
+};
+
 static inline void mail_send(struct mail_tx *tx, struct mail_pool *pool, uint32_t index,
-                             enum mail_kind kind, uint8_t id, size_t len, uint32_t block,
-                             int32_t chunk) {
+                             struct mail_content m) {
     struct mail_node *node = mail_node_at(pool, index);
-    pool->notes[index] = (struct mail_note){MAIL_NONE, block, chunk};
+    pool->notes[index] = (struct mail_note){MAIL_NONE, m.block, m.chunk};
     if (tx->first == MAIL_NONE)
         tx->first = (uint16_t)index;
     else
         pool->notes[tx->last].next = index;
     tx->last = (uint16_t)index;
-    node->word = mail_word(tx->sent++, kind, id, len);
+    node->word = mail_word(tx->sent++, m.kind, m.id, m.len);
     mail_publish(tx->newest, node, mail_ref(tx->slot, index));
 }
 

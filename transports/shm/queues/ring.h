@@ -104,16 +104,23 @@ struct ring_tx {
     uint64_t claims_head, claims_tail;
 };
 
-static inline void ring_tx_init(struct ring_tx *tx, void *slots, uint32_t n_slots, void *payload,
-                                uint32_t payload_size, struct ring_claim *exposures,
-                                const _Atomic uint64_t *tail) {
-    *tx = (struct ring_tx){.slots = slots,
-                           .at = slots,
-                           .mask = n_slots - 1,
-                           .limit = n_slots,
+/* The memory of a ring, as one of its sides has it mapped. */
+struct ring_memory {
+    void *slots;
+    uint32_t n_slots;
+    void *payload;
+    uint32_t payload_size;
+};
+
+static inline void ring_tx_init(struct ring_tx *tx, const struct ring_memory *own,
+                                struct ring_claim *exposures, const _Atomic uint64_t *tail) {
+    *tx = (struct ring_tx){.slots = own->slots,
+                           .at = own->slots,
+                           .mask = own->n_slots - 1,
+                           .limit = own->n_slots,
                            .tail = tail,
-                           .payload = payload,
-                           .payload_size = payload_size,
+                           .payload = own->payload,
+                           .payload_size = own->payload_size,
                            .exposures = exposures};
 }
 
@@ -283,20 +290,20 @@ struct ring_message {
     uint8_t id;
 };
 
-static inline void ring_rx_init(struct ring_rx *rx, const void *slots, uint32_t n_slots,
-                                const void *payload, uint32_t payload_size, const void *staging,
-                                uint32_t staging_size, _Atomic uint64_t *tail) {
-    *rx = (struct ring_rx){.at = slots,
-                           .slots = slots,
-                           .mask = n_slots - 1,
-                           .batch = n_slots / 4,
-                           .notify_at = n_slots / 4,
+static inline void ring_rx_init(struct ring_rx *rx, const struct ring_memory *peers,
+                                const void *staging, uint32_t staging_size,
+                                _Atomic uint64_t *tail) {
+    *rx = (struct ring_rx){.at = peers->slots,
+                           .slots = peers->slots,
+                           .mask = peers->n_slots - 1,
+                           .batch = peers->n_slots / 4,
+                           .notify_at = peers->n_slots / 4,
                            .tail = tail,
-                           .payload = payload,
-                           .payload_size = payload_size,
+                           .payload = peers->payload,
+                           .payload_size = peers->payload_size,
                            .staging = staging,
                            .staging_size = staging_size,
-                           .bytes_batch = payload_size / 4};
+                           .bytes_batch = peers->payload_size / 4};
 }
 
 /* True and its word, if the next message is there. */
