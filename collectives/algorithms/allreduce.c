@@ -7,11 +7,12 @@ static uint64_t bytes_of(const struct coll_shape *shape) {
 
 /* The lower ranks' part is the left operand, everywhere: then all members compute the same, bit
  * for bit. */
-static uint32_t reduce_with(struct schedule *s, struct coll_ref to, struct coll_ref mine,
-                            struct coll_ref theirs, bool theirs_left, uint64_t len,
-                            struct after after) {
-    return theirs_left ? weft__add_reduce(s, to, theirs, mine, len, after)
-                       : weft__add_reduce(s, to, mine, theirs, len, after);
+/* What is reduced, in the order of the ranks. */
+struct operands {
+    struct coll_ref left, right;
+};
+static struct operands in_order(struct coll_ref mine, struct coll_ref theirs, bool theirs_left) {
+    return theirs_left ? (struct operands){theirs, mine} : (struct operands){mine, theirs};
 }
 
 /*
@@ -46,8 +47,8 @@ void weft__build_ALLREDUCE_doubling(struct schedule *s) {
         uint32_t got =
             weft__add_recv(s, peer, tag, AT(SCRATCH, turn * bytes), bytes, AFTER(before));
         before = ready;
-        ready = reduce_with(s, AT(DST, 0), mine, AT(SCRATCH, turn * bytes), other < index, bytes,
-                            AFTER(sent, got, ready));
+        struct operands of = in_order(mine, AT(SCRATCH, turn * bytes), other < index);
+        ready = weft__add_reduce(s, AT(DST, 0), of.left, of.right, bytes, AFTER(sent, got, ready));
         mine = AT(DST, 0);
     }
     if (rank < 2 * pairs) weft__add_send(s, rank - 1, last_tag, AT(DST, 0), bytes, AFTER(ready));
@@ -157,8 +158,10 @@ static uint32_t halve(struct schedule *s, struct half *h, uint32_t tag, struct c
     h->sent = weft__add_send(s, h->peer, tag, (struct coll_ref){mine.buffer, h->give}, h->give_len,
                              AFTER(ready));
     uint32_t got = weft__add_recv(s, h->peer, tag, AT(SCRATCH, h->keep), h->keep_len, AFTER(ready));
-    uint32_t done = reduce_with(s, AT(DST, h->keep), (struct coll_ref){mine.buffer, h->keep},
-                                AT(SCRATCH, h->keep), theirs_left, h->keep_len, AFTER(got, ready));
+    struct operands of =
+        in_order((struct coll_ref){mine.buffer, h->keep}, AT(SCRATCH, h->keep), theirs_left);
+    uint32_t done =
+        weft__add_reduce(s, AT(DST, h->keep), of.left, of.right, h->keep_len, AFTER(got, ready));
     return done ? done : ready;
 }
 

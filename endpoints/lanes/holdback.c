@@ -36,9 +36,9 @@ static struct hold_block *block_for(struct hold *hold, const void *parent, size_
     return b;
 }
 
-weft_status_t weft__hold_add(struct hold *hold, const void *parent, size_t each, size_t most,
+weft_status_t weft__hold_add(struct hold *hold, const void *parent, struct hold_limit limit,
                              uint8_t id, const void *data, size_t len) {
-    if (len > most || hold->weight + each + len > most) return WEFT_ERR_QUOTA;
+    if (len > limit.most || hold->weight + limit.each + len > limit.most) return WEFT_ERR_QUOTA;
     size_t need = sizeof(struct head) + padded(len);
     struct hold_block *b = block_for(hold, parent, need);
     if (!b) return WEFT_ERR_NO_MEMORY;
@@ -47,7 +47,7 @@ weft_status_t weft__hold_add(struct hold *hold, const void *parent, size_t each,
     if (len) memcpy(b->bytes + b->used + sizeof head, data, len);
     b->used += need;
     hold->bytes += len;
-    hold->weight += each + len;
+    hold->weight += limit.each + len;
     return WEFT_OK;
 }
 

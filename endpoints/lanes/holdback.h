@@ -17,9 +17,14 @@ struct hold {
     size_t weight; /* the same, plus `each` per message */
 };
 
-/* Adds a copy, allocated below `parent`. On WEFT_ERR_QUOTA (above `most`) or NO_MEMORY nothing
+/* What a hold-back queue may take: `most` bytes in all, with `each` more for each message. */
+struct hold_limit {
+    size_t each, most;
+};
+
+/* Adds a copy, allocated below `parent`. On WEFT_ERR_QUOTA (above the limit) or NO_MEMORY nothing
  * changes. */
-weft_status_t weft__hold_add(struct hold *hold, const void *parent, size_t each, size_t most,
+weft_status_t weft__hold_add(struct hold *hold, const void *parent, struct hold_limit limit,
                              uint8_t id, const void *data, size_t len);
 /* The oldest message, valid until it is popped or cleared. False: empty. */
 bool weft__hold_first(struct hold *hold, uint8_t *id_p, const void **data_p, size_t *len_p);

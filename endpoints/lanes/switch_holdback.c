@@ -5,14 +5,13 @@
 #include "switch_local.h"
 #include <endpoints/core/worker.h>
 
-enum { HOLD_MOST = SWITCH_HOLD + SWITCH_SLACK };
+static const struct hold_limit limit = {SWITCH_MESSAGE, SWITCH_HOLD + SWITCH_SLACK};
 
 static void hold_message(struct lane *lane, unsigned id, const void *data, size_t len) {
     struct link *link = lane->owner;
     struct switching *s = link ? link->more->switching : NULL;
     if (!s || switch_is_over(&s->core.fsm)) return; /* the lane is being closed */
-    weft_status_t st =
-        weft__hold_add(&s->hold, link->worker, SWITCH_MESSAGE, HOLD_MOST, (uint8_t)id, data, len);
+    weft_status_t st = weft__hold_add(&s->hold, link->worker, limit, (uint8_t)id, data, len);
     if (st == WEFT_OK)
         link->worker->count->held_bytes += len;
     else if (st == WEFT_ERR_QUOTA)

@@ -126,25 +126,25 @@ static uint64_t map_mask(const struct lease *lease, uint64_t mask) {
     return mask | ~lease_tag_mask(lease);
 }
 
-weft_status_t weft__leased_tag_recv(weft_worker_t *worker, uint64_t tag, uint64_t mask,
-                                    const weft_iov_t *iov, size_t n_iov, weft_tag_info_t *info_p,
+weft_status_t weft__leased_tag_recv(weft_worker_t *worker, const struct tag_receive *r,
                                     const weft_op_t *op) {
     struct lease *lease = worker->lease;
+    uint64_t tag = r->tag;
     weft_op_t own = op ? *op : (weft_op_t){0};
     weft_status_t st = check_receive(worker, op);
     if (st == WEFT_OK) st = map_tag(lease, &tag);
     if (st < 0) return st;
     struct leased_receive *receive = weft__new(worker, struct leased_receive);
     if (!receive) return WEFT_ERR_NO_MEMORY;
-    *receive =
-        (struct leased_receive){.lease = lease, .info_p = info_p, .done = own.done, .arg = own.arg};
+    *receive = (struct leased_receive){
+        .lease = lease, .info_p = r->info_p, .done = own.done, .arg = own.arg};
     list_append(&lease->receives, &receive->of_lease);
     weft_request_t **request_p = own.request_p;
     own.done = leased_received;
     own.arg = receive;
     own.request_p = &receive->request;
-    st =
-        weft_tag_recv(worker->shared, tag, map_mask(lease, mask), iov, n_iov, &receive->info, &own);
+    st = weft_tag_recv(worker->shared, tag, map_mask(lease, r->mask), r->iov, r->n_iov,
+                       &receive->info, &own);
     if (st == WEFT_IN_PROGRESS) {
         if (request_p) *request_p = receive->request;
         return st;

@@ -12,6 +12,7 @@ struct lease;
 weft_status_t weft__leased_handlers(weft_worker_t *provider, struct lease *lease, bool on);
 
 struct am_send_args; /* am.h */
+struct tag_receive;  /* tag.h */
 weft_status_t weft__leased_am_send_wait(struct weft_ep *ep, const struct am_send_args *args);
 weft_status_t weft__leased_am_send_ready(struct weft_ep *ep, const struct am_send_args *args);
 weft_status_t weft__leased_tag_send_wait(struct weft_ep *ep, uint64_t tag, const weft_iov_t *iov,
@@ -20,8 +21,7 @@ weft_status_t weft__leased_tag_send_ready(struct weft_ep *ep, uint64_t tag, cons
                                           size_t n_iov, const weft_op_t *op);
 
 /* Receives of the worker that holds the lease, posted at its provider. */
-weft_status_t weft__leased_tag_recv(weft_worker_t *worker, uint64_t tag, uint64_t mask,
-                                    const weft_iov_t *iov, size_t n_iov, weft_tag_info_t *info_p,
+weft_status_t weft__leased_tag_recv(weft_worker_t *worker, const struct tag_receive *r,
                                     const weft_op_t *op);
 weft_status_t weft__leased_tag_probe(weft_worker_t *worker, uint64_t tag, uint64_t mask,
                                      weft_tag_info_t *info_p);

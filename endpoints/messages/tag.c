@@ -563,19 +563,10 @@ static weft_status_t tag_recv_posted(void *worker, const struct submit_args *arg
     return weft_tag_recv(worker, args->word[0], args->word[1], args->iov, args->n_iov, info_p, op);
 }
 
-/* The arguments of a tagged receive. */
-struct tag_receive {
-    uint64_t tag, mask;
-    const weft_iov_t *iov;
-    size_t n_iov;
-    weft_tag_info_t *info_p;
-};
-
 static NOINLINE weft_status_t recv_general(weft_worker_t *worker, const struct tag_receive *r,
                                            const weft_op_t *op) {
     struct weft_request *req;
-    if (worker && worker->shared)
-        return weft__leased_tag_recv(worker, r->tag, r->mask, r->iov, r->n_iov, r->info_p, op);
+    if (worker && worker->shared) return weft__leased_tag_recv(worker, r, op);
     if (worker && weft__call_enter(worker, op) == WEFT_IN_PROGRESS) {
         struct submit_args args = {
             .word = {r->tag, r->mask, (uintptr_t)r->info_p}, .iov = r->iov, .n_iov = r->n_iov};

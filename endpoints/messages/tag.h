@@ -16,6 +16,14 @@ bool weft__tag_offer_withdrawn(struct link *link, uint32_t offer);
 bool weft__place_tag(struct lane *lane, const void *head, size_t head_len, size_t len,
                      struct placement_record *of, struct placement *to);
 
+/* The arguments of a tagged receive. */
+struct tag_receive {
+    uint64_t tag, mask;
+    const weft_iov_t *iov;
+    size_t n_iov;
+    weft_tag_info_t *info_p;
+};
+
 /* Members of ep_ops. */
 weft_status_t weft__tag_send_wait(struct weft_ep *ep, uint64_t tag, const weft_iov_t *iov,
                                   size_t n_iov, const weft_op_t *op);

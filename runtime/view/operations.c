@@ -80,14 +80,14 @@ weft_status_t weft_view_alltoall(weft_view_t *view, const void *src, size_t len,
 /* ---- between two processes ----------------------------------------------------------------- */
 
 /* A broadcast among two members. The direction is part of the tag, since both may send at once. */
-static weft_status_t between(weft_view_t *view, uint32_t from, uint32_t to, void *buf, size_t len,
+static weft_status_t between(weft_view_t *view, uint32_t from, uint32_t to, weft_iov_t memory,
                              uint32_t tag, const weft_op_t *op) {
     uint32_t low = from < to ? from : to, high = from < to ? to : from;
     weft_coll_args_t args = {.kind = WEFT_COLL_BCAST,
                              .type = WEFT_UINT8,
                              .root = from,
-                             .dst = buf,
-                             .count = len,
+                             .dst = memory.base,
+                             .count = memory.len,
                              .flags = WEFT_COLL_TAGGED,
                              .tag = (uint64_t)tag << 1 | (from > to),
                              .members = {.start = low, .stride = high - low, .size = 2}};
@@ -100,7 +100,7 @@ weft_status_t weft_view_send(weft_view_t *view, const weft_resource_set_t *to, c
     weft_status_t st = weft__view_root(view, to, false, &root);
     if (st < 0) return st;
     if (root == weft_view_rank(view)) REFUSE("to", "this process itself");
-    return between(view, weft_view_rank(view), root, (void *)src, len, tag, op);
+    return between(view, weft_view_rank(view), root, (weft_iov_t){(void *)src, len}, tag, op);
 }
 
 weft_status_t weft_view_receive(weft_view_t *view, const weft_resource_set_t *from, void *dst,
@@ -109,7 +109,7 @@ weft_status_t weft_view_receive(weft_view_t *view, const weft_resource_set_t *fr
     weft_status_t st = weft__view_root(view, from, false, &root);
     if (st < 0) return st;
     if (root == weft_view_rank(view)) REFUSE("from", "this process itself");
-    return between(view, root, weft_view_rank(view), dst, len, tag, op);
+    return between(view, root, weft_view_rank(view), (weft_iov_t){dst, len}, tag, op);
 }
 
 /* ---- for programs without a loop of their own ---------------------------------------------- */
