@@ -65,7 +65,8 @@ struct coll_engine {
     bool (*drained)(struct collective *c);
     void (*release)(struct collective *c); /* it is over; NULL: nothing to do */
 };
-extern const struct coll_engine weft__steps, weft__slots, weft__oneshot, weft__single_copy;
+extern const struct coll_engine weft__steps, weft__hosted, weft__slots, weft__oneshot,
+    weft__single_copy;
 
 enum step_state { STEP_WAITS, STEP_POSTED, STEP_ASKED, STEP_IN_FLIGHT, STEP_DONE };
 
@@ -98,6 +99,7 @@ struct weft_coll {
     struct plan *plan[2]; /* the second one joins the members; NULL: not over messages */
     struct step_run *step;
     uint32_t *ready;
+    struct slot_run *slots;
     uint8_t *scratch;
 };
 
@@ -133,9 +135,12 @@ struct collective {
     uint64_t number;   /* of those of the team that have no tag */
     struct peer *peer; /* of device memory, by peer memory; or NULL */
 
-    /* Through the segment: parts of at most a slot, each one use of it. */
+    /* Through the segment: over when `left` is `n_parts`. */
     uint64_t first_use;
     uint32_t n_parts, entered, left;
+    struct slot_run slots;     /* by slots; */
+    struct slot_run *slots_of; /* or those that are steps of the schedule, and how many */
+    uint32_t n_slots;
 
     /* By reading the others' memory. */
     unsigned stage;

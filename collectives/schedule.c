@@ -27,6 +27,12 @@ bool weft__coll_joins(enum coll_kind kind) {
     return kind < N_COLL_KINDS && joins[kind];
 }
 
+bool weft__coll_is_even(enum coll_kind kind) {
+    return kind != COLL_GATHERV && kind != COLL_SCATTERV && kind != COLL_ALLGATHERV &&
+           kind != COLL_ALLTOALLV && kind != COLL_REDUCE_SCATTERV &&
+           kind != COLL_NEIGHBOR_ALLTOALLV;
+}
+
 enum { MOST_STEPS = 1 << 24 };
 
 static bool make_room(struct schedule *s) {
@@ -56,6 +62,7 @@ static void place_step(const struct schedule *s, struct step *step) {
     for (const struct coll_view *view = s->view; view; view = view->outer) {
         move_ref(view, &step->to_buffer, &step->to);
         move_ref(view, &step->left_buffer, &step->left);
+        if (step->verb == STEP_SHARE) continue;
         move_ref(view, &step->right_buffer, &step->right);
         step->tag += view->tag;
         if (view->map && step->verb <= STEP_RECV) step->peer = view->map[step->peer];
@@ -145,6 +152,34 @@ uint32_t weft__add_put(struct schedule *s, uint32_t peer, uint64_t to, struct co
                                       .right_buffer = COLL_SCRATCH,
                                       .len = len},
                         after);
+}
+
+uint32_t weft__add_share(struct schedule *s) {
+    const struct coll_shape *shape = &s->shape;
+    s->n_shared++;
+    return add_schedule(s,
+                        (struct step){.verb = STEP_SHARE,
+                                      .peer = shape->root,
+                                      .tag = shape->kind,
+                                      .to_buffer = COLL_DST,
+                                      .left_buffer = COLL_SRC,
+                                      .right = shape->size,
+                                      .right_buffer = COLL_SRC,
+                                      .len = shape->count * shape->width},
+                        AFTER(0));
+}
+
+struct share_extent weft__share_extent(const struct step *step, uint32_t place) {
+    bool root = place == step->peer;
+    uint64_t len = step->len, all = step->right * len;
+    switch ((enum coll_kind)step->tag) {
+    case COLL_BCAST: return (struct share_extent){0, len};
+    case COLL_REDUCE: return (struct share_extent){len, root ? len : 0};
+    case COLL_GATHER: return (struct share_extent){len, root ? all : 0};
+    case COLL_SCATTER: return (struct share_extent){root ? all : 0, len};
+    case COLL_SCAN: return (struct share_extent){len, len};
+    default: return (struct share_extent){0, 0};
+    }
 }
 
 uint32_t weft__add_signal(struct schedule *s, uint32_t peer, uint32_t tag, struct after after) {

@@ -77,7 +77,10 @@ struct coll_shape {
     /* Groups of a hierarchy: of each rank; or NULL: `per_group` neighbours each (0: one group). */
     const uint32_t *group_of;
     uint32_t per_group;
-    unsigned inner, outer; /* algorithms of a hierarchy, plus one; 0: the usual ones */
+    unsigned inner, outer;         /* algorithms of a hierarchy, plus one; 0: as `choices` say */
+    const struct choices *choices; /* NULL: the usual ones */
+    uint32_t per_core;             /* ranks per core, for those */
+    uint64_t slot; /* of the segment that this rank's group shares, in bytes; 0: it has none */
     struct coll_vector src, dst;
     uint32_t n_sources, n_destinations; /* neighbor_alltoallv */
     const uint32_t *source, *destination;
@@ -95,7 +98,11 @@ enum step_verb {
     STEP_RECV,   /* `to` from the peer's send with the same tag */
     STEP_REDUCE, /* to = left op right */
     STEP_COPY,   /* to = left */
-    STEP_PUT /* `left` to the peer's DST at `to`, by the key in `right`; done when it is there */
+    STEP_PUT, /* `left` to the peer's DST at `to`, by the key in `right`; done when it is there */
+    /* A collective of this rank's group by the slots of its segment: of kind `tag`, with `left` as
+     * SRC and `to` as DST, `len` bytes of or for each rank; `peer` is the root's place in the
+     * group, `right` the group's size. */
+    STEP_SHARE
 };
 
 /* A key of DST, as members send it to each other. */
@@ -124,6 +131,7 @@ struct schedule {
     uint64_t scratch;     /* bytes */
     weft_status_t status; /* of the building: it goes on in vain after the first error */
     struct coll_shape shape;
+    uint32_t n_shared;            /* steps through a segment */
     const struct coll_view *view; /* of the part that is being built, or NULL */
     bool exposes;                 /* scratch memory begins with the key of this member's DST */
     uint32_t gate, gated;         /* what all further steps wait for; steps below are behind it */
@@ -224,6 +232,8 @@ extern const struct algorithm weft__algorithms[N_ALGORITHMS];
 const char *weft__coll_name(enum coll_kind kind);
 /* No member ends it before all have begun it. */
 bool weft__coll_joins(enum coll_kind kind);
+/* All members give the same count. */
+bool weft__coll_is_even(enum coll_kind kind);
 
 /* A talloc child of `parent`. WEFT_ERR_NO_MEMORY, WEFT_ERR_TOO_BIG. */
 weft_status_t weft__schedule_build(const void *parent, enum coll_algorithm algorithm,
@@ -252,6 +262,13 @@ uint32_t weft__add_copy(struct schedule *s, struct coll_ref to, struct coll_ref 
 /* The keys of members begin at `key` in scratch memory. */
 uint32_t weft__add_put(struct schedule *s, uint32_t peer, uint64_t to, struct coll_ref from,
                        uint64_t key, uint64_t len, struct after after);
+/* Of the schedule's own shape, which is a group's. */
+uint32_t weft__add_share(struct schedule *s);
+/* The bytes of SRC and of DST that such a step touches. */
+struct share_extent {
+    uint64_t src, dst;
+};
+struct share_extent weft__share_extent(const struct step *step, uint32_t place);
 /* A signal carries nothing, and is a step nevertheless. */
 uint32_t weft__add_signal(struct schedule *s, uint32_t peer, uint32_t tag, struct after after);
 uint32_t weft__add_await(struct schedule *s, uint32_t peer, uint32_t tag, struct after after);
@@ -271,6 +288,8 @@ void weft__add_gate(struct schedule *s);
 /* A part of a schedule that is a schedule itself: built by `build` for `shape`, put in place. */
 struct coll_part {
     void (*build)(struct schedule *s);
+    enum coll_algorithm usual; /* of a hierarchy: unless another is chosen */
+    bool across;               /* between its groups */
     struct coll_shape shape;
     const uint32_t *map;      /* see struct coll_view; must live until the part is built */
     uint32_t number;          /* below 16, the part's own in its schedule, the same everywhere */

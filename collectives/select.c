@@ -140,9 +140,8 @@ static bool fits_choice(const struct choice *c, const struct question *q) {
 
 /* From a size on that the members have measured. In a v-form they may differ in their bytes. */
 static bool pays_off(const struct choice *c, const struct question *q) {
-    bool same = c->kind != COLL_GATHERV && c->kind != COLL_SCATTERV && c->kind != COLL_ALLGATHERV &&
-                c->kind != COLL_ALLTOALLV && c->kind != COLL_REDUCE_SCATTERV;
-    return c->algorithm != ALGORITHM_SINGLE_COPY || !same || q->bytes >= q->single_least;
+    return c->algorithm != ALGORITHM_SINGLE_COPY || !weft__coll_is_even(c->kind) ||
+           q->bytes >= q->single_least;
 }
 
 const char *weft__algorithm_name(unsigned algorithm) {

@@ -11,12 +11,14 @@ bool weft__shared_over(const struct collective *c) {
 /* ---- waking those who sleep ------------------------------------------------------------------ */
 
 void weft__shared_wake_seen(weft_team_t *team) {
-    for (uint32_t r = 0; r < team->size; r++) {
-        _Atomic uint32_t *asleep = &team->segment->head->asleep[r];
-        if (r == team->rank || !atomic_load_explicit(asleep, memory_order_relaxed)) continue;
+    const struct coll_share *share = &team->share;
+    for (uint32_t i = 0; i < share->size; i++) {
+        _Atomic uint32_t *asleep = &share->segment->head->asleep[i];
+        if (i == share->rank || !atomic_load_explicit(asleep, memory_order_relaxed)) continue;
         if (!atomic_exchange_explicit(asleep, 0, memory_order_relaxed)) continue;
         /* It is for nothing if this fails: then the member is lost, and its endpoint says so. */
-        if (weft__coll_send(team, COLL_WIRE_WAKE, r, 0, 0, (weft_iov_t){0}, NULL) >= 0)
+        uint32_t rank = share->member ? share->member[i] : i;
+        if (weft__coll_send(team, COLL_WIRE_WAKE, rank, 0, 0, (weft_iov_t){0}, NULL) >= 0)
             weft__count(team->reactor)->coll_wakes++;
     }
 }
@@ -63,7 +65,7 @@ static int poll(struct poller *poller, unsigned budget) {
  * other way round. */
 static bool arm_shared(struct poller *poller) {
     weft_team_t *team = list_of(poller, weft_team_t, poller);
-    _Atomic uint32_t *asleep = &team->segment->head->asleep[team->rank];
+    _Atomic uint32_t *asleep = &team->share.segment->head->asleep[team->share.rank];
     if (list_empty(&team->active)) return true;
     atomic_store_explicit(asleep, 1, memory_order_relaxed);
     atomic_thread_fence(memory_order_seq_cst);
@@ -78,7 +80,8 @@ static bool arm_shared(struct poller *poller) {
 
 static void disarm(struct poller *poller) {
     weft_team_t *team = list_of(poller, weft_team_t, poller);
-    atomic_store_explicit(&team->segment->head->asleep[team->rank], 0, memory_order_relaxed);
+    const struct coll_share *share = &team->share;
+    atomic_store_explicit(&share->segment->head->asleep[share->rank], 0, memory_order_relaxed);
 }
 
 void weft__shared_watch(weft_team_t *team) {

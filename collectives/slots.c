@@ -1,8 +1,9 @@
 /*
- * Collectives through memory that all members have mapped: each puts its part into its slot and
- * adds to one counter; the last one does the work for all and publishes; the others poll, or
- * sleep and are woken once. When ranks outnumber cores the cost of a collective is its dependent
- * wakeups, and here there is one.
+ * Collectives through memory that all members of a share have mapped: each puts its part into its
+ * slot and adds to one counter; the last one does the work for all and publishes; the others poll,
+ * or sleep and are woken once. When ranks outnumber cores the cost of a collective is its dependent
+ * wakeups, and here there is one. The share is the whole team, or the members of one host: then
+ * such a run is a step of a schedule (steps.c).
  */
 #include <base/counters.h>
 #include <string.h>
@@ -32,38 +33,50 @@ static const struct slot_use {
     [COLL_GATHER] = {true, true, false, ROW, false},
 };
 
-/* All that a member puts in. */
-static uint64_t deposit_bytes(const weft_team_t *team, const struct coll_call *call) {
-    return coll_bytes(call) * (uses[call->kind].blocks ? team->size : 1);
+static const struct coll_share *share_of(const struct slot_run *run) {
+    return &run->team->share;
+}
+static const struct segment *segment_of(const struct slot_run *run) {
+    return share_of(run)->segment;
 }
 
-static bool only_reads(const struct collective *c) {
-    return uses[c->call.kind].deposit == ROOTS && c->team->rank != c->call.root;
+/* All that a member puts in. */
+static uint64_t deposit_bytes(const struct slot_run *run) {
+    return run->bytes * (uses[run->kind].blocks ? share_of(run)->size : 1);
+}
+
+static bool only_reads(const struct slot_run *run) {
+    return uses[run->kind].deposit == ROOTS && share_of(run)->rank != run->root;
 }
 
 /* What one part takes from each member. */
-static uint64_t part_bytes(const struct collective *c) {
-    uint64_t slot = c->team->segment->slot;
-    return slot - slot % c->call.width;
+static uint64_t part_bytes(const struct slot_run *run) {
+    uint64_t slot = segment_of(run)->slot;
+    return slot - slot % run->call->width;
+}
+
+bool weft__slots_fit(enum coll_kind kind, uint64_t bytes, uint32_t width, uint32_t ranks,
+                     uint64_t slot) {
+    const struct slot_use *use = &uses[kind];
+    if (!use->known || width > slot) return false;
+    /* a slot has at least a line */
+    if (use->cut) return bytes / SEGMENT_LINE < UINT32_MAX;
+    return bytes <= slot / (use->blocks ? ranks : 1);
 }
 
 bool weft__slots_can_take(const weft_team_t *team, const struct coll_call *call) {
-    const struct slot_use *use = &uses[call->kind];
-    if (!team->segment || !use->known || call->tagged || call->width > team->segment->slot)
-        return false;
-    /* a slot has at least a line */
-    return use->cut ? coll_bytes(call) / SEGMENT_LINE < UINT32_MAX
-                    : deposit_bytes(team, call) <= team->segment->slot;
+    return team->segment && !call->tagged &&
+           weft__slots_fit(call->kind, coll_bytes(call), call->width, team->size,
+                           team->segment->slot);
 }
 
-static weft_status_t prepare_slot(struct collective *c) {
-    bool cut = uses[c->call.kind].cut;
-    uint64_t bytes = coll_bytes(&c->call), most = cut ? part_bytes(c) : 1;
-    c->n_parts = cut && bytes ? (uint32_t)((bytes + most - 1) / most) : 1;
-    c->first_use = c->team->next_use;
-    c->team->next_use += c->n_parts;
-    weft__count(c->team->reactor)->coll_slots++;
-    return WEFT_OK;
+void weft__slots_begin(struct slot_run *run) {
+    bool cut = uses[run->kind].cut;
+    uint64_t most = cut ? part_bytes(run) : 1;
+    run->n_parts = cut && run->bytes ? (uint32_t)((run->bytes + most - 1) / most) : 1;
+    run->entered = run->left = 0;
+    run->first_use = run->team->share.next_use;
+    run->team->share.next_use += run->n_parts;
 }
 
 /* ---- one part -------------------------------------------------------------------------------- */
@@ -75,192 +88,230 @@ struct part {
     uint64_t use, offset, len;
 };
 
-static struct part part_of(const struct collective *c, uint32_t index) {
-    uint64_t use = c->first_use + index, total = deposit_bytes(c->team, &c->call);
+static struct part part_of(const struct slot_run *run, uint32_t index) {
+    uint64_t use = run->first_use + index, total = deposit_bytes(run);
     struct part p = {
         .use = use, .number = (uint32_t)(use % SEGMENT_CHANNELS), .round = use / SEGMENT_CHANNELS};
-    p.channel = &c->team->segment->head->channel[p.number];
+    p.channel = &segment_of(run)->head->channel[p.number];
     p.len = total;
-    if (c->n_parts > 1) {
-        p.offset = index * part_bytes(c);
-        p.len = total - p.offset < part_bytes(c) ? total - p.offset : part_bytes(c);
+    if (run->n_parts > 1) {
+        p.offset = index * part_bytes(run);
+        p.len = total - p.offset < part_bytes(run) ? total - p.offset : part_bytes(run);
     }
     return p;
 }
 
-static uint8_t *result_of(const struct collective *c, const struct part *p) {
-    return segment_slot(c->team->segment, p->number, c->team->size);
+static uint8_t *result_of(const struct slot_run *run, const struct part *p) {
+    return segment_slot(segment_of(run), p->number, share_of(run)->size);
 }
 
 /* All are through with the use before. */
-static bool is_free(const struct collective *c, const struct part *p) {
+static bool is_free(const struct slot_run *run, const struct part *p) {
     return atomic_load_explicit(&p->channel->left, memory_order_acquire) >=
-           p->round * c->team->size;
+           p->round * share_of(run)->size;
 }
 
 static bool is_published(const struct part *p) {
     return atomic_load_explicit(&p->channel->published, memory_order_acquire) > p->round;
 }
 
-static void publish(struct collective *c, const struct part *p) {
+static void publish(struct slot_run *run, const struct part *p) {
     atomic_store_explicit(&p->channel->published, p->round + 1, memory_order_release);
-    weft__shared_wake(c->team);
+    weft__shared_wake(run->team);
 }
 
 /* In the order of ranks, whichever member does it: the result does not depend on who came last. */
-static void slots_fold(struct collective *c, const struct part *p) {
-    const struct segment *s = c->team->segment;
-    uint8_t *result = result_of(c, p);
+static void slots_fold(struct slot_run *run, const struct part *p) {
+    const struct segment *s = segment_of(run);
+    uint8_t *result = result_of(run, p);
     const uint8_t *left = segment_slot(s, p->number, 0);
-    for (uint32_t r = 1; r < c->team->size; r++, left = result)
-        coll_reduce(&c->call, result, left, segment_slot(s, p->number, r), p->len / c->call.width);
+    for (uint32_t r = 1; r < share_of(run)->size; r++, left = result)
+        coll_reduce(run->call, result, left, segment_slot(s, p->number, r),
+                    p->len / run->call->width);
 }
 
-static void mark_entered(struct collective *c, const struct part *p) {
-    atomic_store_explicit(&c->team->segment->member[c->team->rank].entered, p->use + 1,
-                          memory_order_release);
+/* Of several at once a later one may be entered first. */
+static void mark_entered(struct slot_run *run, const struct part *p) {
+    _Atomic uint64_t *entered = &segment_of(run)->member[share_of(run)->rank].entered;
+    if (atomic_load_explicit(entered, memory_order_relaxed) <= p->use)
+        atomic_store_explicit(entered, p->use + 1, memory_order_release);
 }
 
-static void arrive_slot(struct collective *c, const struct part *p) {
-    uint64_t all = (p->round + 1) * c->team->size;
-    mark_entered(c, p);
+static void arrive_slot(struct slot_run *run, const struct part *p) {
+    uint64_t all = (p->round + 1) * share_of(run)->size;
+    mark_entered(run, p);
     if (atomic_fetch_add_explicit(&p->channel->arrived, 1, memory_order_acq_rel) + 1 != all) return;
-    if (uses[c->call.kind].folds) slots_fold(c, p);
-    publish(c, p);
+    if (uses[run->kind].folds) slots_fold(run, p);
+    publish(run, p);
 }
 
-static const uint8_t *given(const struct collective *c, const struct part *p) {
-    const uint8_t *from = c->call.kind == COLL_BCAST ? c->call.dst : c->call.src;
+static const uint8_t *given(const struct slot_run *run, const struct part *p) {
+    const uint8_t *from = run->kind == COLL_BCAST ? run->dst : run->src;
     return from + p->offset;
 }
 
 /* It stands for all: the counter grows by one round a use, whatever the use. */
-static void enter_for_all(struct collective *c, const struct part *p) {
-    memcpy(result_of(c, p), given(c, p), p->len);
-    mark_entered(c, p);
-    atomic_fetch_add_explicit(&p->channel->arrived, c->team->size, memory_order_relaxed);
-    publish(c, p);
+static void enter_for_all(struct slot_run *run, const struct part *p) {
+    memcpy(result_of(run, p), given(run, p), p->len);
+    mark_entered(run, p);
+    atomic_fetch_add_explicit(&p->channel->arrived, share_of(run)->size, memory_order_relaxed);
+    publish(run, p);
 }
 
 /* False when it has to wait for the channel. */
-static bool enter_slot(struct collective *c, const struct part *p) {
-    const struct segment *s = c->team->segment;
-    if (only_reads(c)) return true;
-    if (!is_free(c, p)) return false;
-    switch (uses[c->call.kind].deposit) {
-    case ROOTS: enter_for_all(c, p); return true;
-    case OWN: memcpy(segment_slot(s, p->number, c->team->rank), given(c, p), p->len); break;
+static bool enter_slot(struct slot_run *run, const struct part *p) {
+    const struct segment *s = segment_of(run);
+    uint32_t rank = share_of(run)->rank;
+    if (only_reads(run)) return true;
+    if (!is_free(run, p)) return false;
+    switch (uses[run->kind].deposit) {
+    case ROOTS: enter_for_all(run, p); return true;
+    case OWN: memcpy(segment_slot(s, p->number, rank), given(run, p), p->len); break;
     case ROW: /* packed, so that a small result is one run of bytes */
-        memcpy(segment_slot(s, p->number, 0) + c->team->rank * p->len, given(c, p), p->len);
+        memcpy(segment_slot(s, p->number, 0) + rank * p->len, given(run, p), p->len);
         break;
     case NOTHING: break;
     }
-    arrive_slot(c, p);
+    arrive_slot(run, p);
     return true;
 }
 
 /* ---- leaving --------------------------------------------------------------------------------- */
 
 /* All members' parts lie in a row; in DST they are apart, if there are several. */
-static void take_all(struct collective *c, const struct part *p) {
-    const uint8_t *from = segment_slot(c->team->segment, p->number, 0);
-    uint8_t *dst = c->call.dst;
-    uint64_t bytes = coll_bytes(&c->call);
-    if (c->n_parts == 1) {
-        memcpy(dst, from, c->team->size * bytes);
+static void take_all(struct slot_run *run, const struct part *p) {
+    const uint8_t *from = segment_slot(segment_of(run), p->number, 0);
+    uint8_t *dst = run->dst;
+    uint64_t bytes = run->bytes;
+    if (run->n_parts == 1) {
+        memcpy(dst, from, share_of(run)->size * bytes);
         return;
     }
-    for (uint32_t r = 0; r < c->team->size; r++)
+    for (uint32_t r = 0; r < share_of(run)->size; r++)
         memcpy(dst + r * bytes + p->offset, from + r * p->len, p->len);
 }
 
 /* This member's block of each. */
-static void take_blocks(struct collective *c, const struct part *p) {
-    uint64_t bytes = coll_bytes(&c->call);
-    uint8_t *dst = c->call.dst;
-    for (uint32_t r = 0; r < c->team->size; r++)
+static void take_blocks(struct slot_run *run, const struct part *p) {
+    uint64_t bytes = run->bytes;
+    uint8_t *dst = run->dst;
+    for (uint32_t r = 0; r < share_of(run)->size; r++)
         memcpy(dst + r * bytes,
-               segment_slot(c->team->segment, p->number, r) + c->team->rank * bytes, bytes);
+               segment_slot(segment_of(run), p->number, r) + share_of(run)->rank * bytes, bytes);
 }
 
 /* The first `n` members' parts, in the order of ranks. */
-static void take_prefix(struct collective *c, const struct part *p, uint32_t n) {
-    const struct segment *s = c->team->segment;
-    if (n > 0) memcpy(c->call.dst, segment_slot(s, p->number, 0), p->len);
+static void take_prefix(struct slot_run *run, const struct part *p, uint32_t n) {
+    const struct segment *s = segment_of(run);
+    if (n > 0) memcpy(run->dst, segment_slot(s, p->number, 0), p->len);
     for (uint32_t r = 1; r < n; r++)
-        coll_reduce(&c->call, c->call.dst, c->call.dst, segment_slot(s, p->number, r),
-                    c->call.count);
+        coll_reduce(run->call, run->dst, run->dst, segment_slot(s, p->number, r),
+                    p->len / run->call->width);
 }
 
-static void take_slot(struct collective *c, const struct part *p) {
-    uint32_t rank = c->team->rank;
-    uint64_t bytes = coll_bytes(&c->call);
-    uint8_t *dst = c->call.dst;
-    switch (c->call.kind) {
+static void take_slot(struct slot_run *run, const struct part *p) {
+    uint32_t rank = share_of(run)->rank;
+    uint64_t bytes = run->bytes;
+    uint8_t *dst = run->dst;
+    switch (run->kind) {
     case COLL_BCAST:
-        if (rank != c->call.root) memcpy(dst + p->offset, result_of(c, p), p->len);
+        if (rank != run->root) memcpy(dst + p->offset, result_of(run, p), p->len);
         break;
     case COLL_REDUCE:
-        if (rank == c->call.root) memcpy(dst + p->offset, result_of(c, p), p->len);
+        if (rank == run->root) memcpy(dst + p->offset, result_of(run, p), p->len);
         break;
-    case COLL_ALLREDUCE: memcpy(dst + p->offset, result_of(c, p), p->len); break;
+    case COLL_ALLREDUCE: memcpy(dst + p->offset, result_of(run, p), p->len); break;
     case COLL_SCATTER:
-    case COLL_REDUCE_SCATTER: memcpy(dst, result_of(c, p) + rank * bytes, bytes); break;
+    case COLL_REDUCE_SCATTER: memcpy(dst, result_of(run, p) + rank * bytes, bytes); break;
     case COLL_GATHER:
-        if (rank == c->call.root) take_all(c, p);
+        if (rank == run->root) take_all(run, p);
         break;
-    case COLL_ALLGATHER: take_all(c, p); break;
-    case COLL_ALLTOALL: take_blocks(c, p); break;
-    case COLL_SCAN: take_prefix(c, p, rank + 1); break;
-    case COLL_EXSCAN: take_prefix(c, p, rank); break;
+    case COLL_ALLGATHER: take_all(run, p); break;
+    case COLL_ALLTOALL: take_blocks(run, p); break;
+    case COLL_SCAN: take_prefix(run, p, rank + 1); break;
+    case COLL_EXSCAN: take_prefix(run, p, rank); break;
     default: break;
     }
 }
 
-static bool leave_slot(struct collective *c, const struct part *p) {
+static bool leave_slot(struct slot_run *run, const struct part *p) {
     if (!is_published(p)) return false;
-    take_slot(c, p);
-    if (uses[c->call.kind].deposit == ROOTS) mark_entered(c, p);
-    uint64_t all = (p->round + 1) * c->team->size;
+    take_slot(run, p);
+    if (uses[run->kind].deposit == ROOTS) mark_entered(run, p);
+    uint64_t all = (p->round + 1) * share_of(run)->size;
     /* The last one out frees the channel; someone may sleep until then. */
     if (atomic_fetch_add_explicit(&p->channel->left, 1, memory_order_acq_rel) + 1 == all)
-        weft__shared_wake(c->team);
+        weft__shared_wake(run->team);
     return true;
 }
 
-static bool slots_move(struct collective *c) {
+static bool slots_move(struct slot_run *run) {
     bool moved = false;
-    if (c->entered < c->n_parts && c->entered - c->left < SEGMENT_CHANNELS) {
-        struct part p = part_of(c, c->entered);
-        if (enter_slot(c, &p)) c->entered++, moved = true;
+    if (run->entered < run->n_parts && run->entered - run->left < SEGMENT_CHANNELS) {
+        struct part p = part_of(run, run->entered);
+        if (enter_slot(run, &p)) run->entered++, moved = true;
     }
-    if (c->left < c->entered) {
-        struct part p = part_of(c, c->left);
-        if (leave_slot(c, &p)) c->left++, moved = true;
+    if (run->left < run->entered) {
+        struct part p = part_of(run, run->left);
+        if (leave_slot(run, &p)) run->left++, moved = true;
     }
     return moved;
 }
 
-static bool advance_slot(struct collective *c) {
-    while (!weft__shared_over(c) && slots_move(c)) continue;
-    return weft__shared_over(c);
+bool weft__slots_over(const struct slot_run *run) {
+    return run->left == run->n_parts;
 }
 
-static bool may_move(const struct collective *c) {
-    if (c->entered < c->n_parts && c->entered - c->left < SEGMENT_CHANNELS) {
-        struct part p = part_of(c, c->entered);
-        if (only_reads(c) || is_free(c, &p)) return true;
+bool weft__slots_advance(struct slot_run *run) {
+    while (!weft__slots_over(run) && slots_move(run)) continue;
+    return weft__slots_over(run);
+}
+
+bool weft__slots_may_move(const struct slot_run *run) {
+    if (run->entered < run->n_parts && run->entered - run->left < SEGMENT_CHANNELS) {
+        struct part p = part_of(run, run->entered);
+        if (only_reads(run) || is_free(run, &p)) return true;
     }
-    if (c->left == c->entered) return false;
-    struct part p = part_of(c, c->left);
+    if (run->left == run->entered) return false;
+    struct part p = part_of(run, run->left);
     return is_published(&p);
 }
 
 /* A member that has left without taking its part will never take it. */
-static bool needs_slot(const struct collective *c, uint32_t rank) {
+bool weft__slots_need(const struct slot_run *run, uint32_t index) {
     uint64_t entered =
-        atomic_load_explicit(&c->team->segment->member[rank].entered, memory_order_acquire);
-    return entered < c->first_use + c->n_parts;
+        atomic_load_explicit(&segment_of(run)->member[index].entered, memory_order_acquire);
+    return entered < run->first_use + run->n_parts;
+}
+
+/* ---- a collective of the whole team ---------------------------------------------------------- */
+
+static weft_status_t prepare_slot(struct collective *c) {
+    c->slots = (struct slot_run){.team = c->team,
+                                 .call = &c->call,
+                                 .kind = c->call.kind,
+                                 .root = c->call.root,
+                                 .bytes = coll_bytes(&c->call),
+                                 .src = c->call.src,
+                                 .dst = c->call.dst};
+    weft__slots_begin(&c->slots);
+    c->first_use = c->slots.first_use;
+    c->n_parts = 1;
+    weft__count(c->team->reactor)->coll_slots++;
+    return WEFT_OK;
+}
+
+static bool advance_slot(struct collective *c) {
+    c->left = weft__slots_advance(&c->slots);
+    return c->left;
+}
+
+static bool may_move(const struct collective *c) {
+    return weft__slots_may_move(&c->slots);
+}
+
+static bool needs_slot(const struct collective *c, uint32_t rank) {
+    return weft__slots_need(&c->slots, rank);
 }
 
 const struct coll_engine weft__slots = {

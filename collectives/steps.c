@@ -64,9 +64,15 @@ static bool came_back(struct step_run *run, weft_status_t status) {
 
 static void advance_step(struct collective *c);
 
+static bool is_done(struct collective *c) {
+    return c->status == WEFT_OK && c->n_left == 0;
+}
+
 static void go_on(struct collective *c) {
     advance_step(c);
-    if (c->status == WEFT_OK && c->n_left == 0) weft__collective_finish(c);
+    if (!is_done(c)) return;
+    c->left = c->n_parts;
+    weft__collective_finish(c);
 }
 
 static void moved(weft_status_t status, void *arg) {
@@ -286,6 +292,45 @@ static void begin_put(struct collective *c, uint32_t i) {
         weft__team_fail(c->team, weft__team_outcome(st), rank_of(c, step_of(c, i)));
 }
 
+/* ---- through the segment of this host -------------------------------------------------------- */
+
+static struct slot_run *slots_of(const struct collective *c, uint32_t step) {
+    uint32_t k = 0;
+    while (c->slots_of[k].step != step) k++;
+    return &c->slots_of[k];
+}
+
+/* It goes on when the segment is polled. */
+static void begin_share(struct collective *c, uint32_t i) {
+    c->step[i].state = STEP_POSTED;
+    if (weft__slots_advance(slots_of(c, i))) step_done(c, i);
+}
+
+/* All members of the host begin the same ones in the same order. */
+static void take_slots(struct collective *c) {
+    const struct schedule *s = c->plan->schedule;
+    c->n_slots = 0;
+    for (uint32_t i = 0; i < s->n_steps && c->n_slots < s->n_shared; i++) {
+        const struct step *step = &s->step[i];
+        if (step->verb != STEP_SHARE) continue;
+        struct slot_run *run = &c->slots_of[c->n_slots++];
+        *run = (struct slot_run){.team = c->team,
+                                 .call = &c->call,
+                                 .kind = (enum coll_kind)step->tag,
+                                 .root = step->peer,
+                                 .bytes = step->len,
+                                 .src = place_step(c, step->left_buffer, step->left),
+                                 .dst = place_step(c, step->to_buffer, step->to),
+                                 .step = i};
+        weft__slots_begin(run);
+    }
+    if (c->n_slots) weft__count(c->team->reactor)->coll_hosted++;
+}
+
+static bool is_under_way(const struct collective *c, const struct slot_run *run) {
+    return c->step[run->step].state == STEP_POSTED;
+}
+
 /* ---- running --------------------------------------------------------------------------------- */
 
 static void take_step(struct collective *c, uint32_t i) {
@@ -300,6 +345,7 @@ static void take_step(struct collective *c, uint32_t i) {
                     step->len / c->call.width);
         break;
     case STEP_PUT: begin_put(c, i); return;
+    case STEP_SHARE: begin_share(c, i); return;
     case STEP_COPY:
         if (to != left) memcpy(to, left, step->len);
         break;
@@ -326,7 +372,7 @@ static void hand_over_early(struct collective *c) {
 static bool begin_step(struct collective *c) {
     hand_over_early(c);
     advance_step(c);
-    return c->status == WEFT_OK && c->n_left == 0;
+    return is_done(c);
 }
 
 /* Fresh memory costs a fault a page, more than the work that is done in it: the team keeps the
@@ -364,6 +410,12 @@ static bool groups_by_host(const weft_team_t *team, const struct coll_call *call
     return team->n_hosts > 1 && !team->choices.per_group && !call->set.size;
 }
 
+/* The segment of this host serves untagged collectives, whose order is the same everywhere. */
+static uint64_t slot_of(const weft_team_t *team, const struct coll_call *call) {
+    bool has = groups_by_host(team, call) && !call->tagged && team->share.segment;
+    return has ? team->share.segment->slot : 0;
+}
+
 struct coll_shape weft__coll_shape(const weft_team_t *team, const struct coll_call *call) {
     return (struct coll_shape){.kind = call->kind,
                                .size = coll_size(team, call),
@@ -378,6 +430,9 @@ struct coll_shape weft__coll_shape(const weft_team_t *team, const struct coll_ca
                                .radix = team->choices.radix,
                                .group_of = groups_by_host(team, call) ? team->host_of : NULL,
                                .per_group = team->choices.per_group,
+                               .choices = &team->choices,
+                               .per_core = team->per_core,
+                               .slot = slot_of(team, call),
                                .src = call->src_blocks,
                                .dst = call->dst_blocks,
                                .n_sources = call->n_sources,
@@ -412,6 +467,9 @@ static weft_status_t set_out(struct collective *c) {
         c->step[i] = (struct step_run){.collective = c, .waits = c->plan->waits[i]};
         if (c->step[i].waits == 0) c->ready[c->n_ready++] = i;
     }
+    c->n_parts = c->plan->schedule->n_shared > 0;
+    if (c->n_parts) c->engine = &weft__hosted;
+    if (c->n_parts) take_slots(c);
     c->seq = c->order->next_seq++;
     c->order->unjoined = joined ? 0 : c->order->unjoined + 1;
     /* The others cannot finish it without this member's key. */
@@ -431,6 +489,7 @@ static weft_status_t take_kept(struct collective *c) {
     c->plan = kept->plan[joins_now(c)];
     c->step = kept->step;
     c->ready = kept->ready;
+    c->slots_of = kept->slots;
     c->buffer[COLL_SCRATCH] = kept->scratch;
     return set_out(c);
 }
@@ -443,7 +502,10 @@ static weft_status_t prepare_step(struct collective *c) {
     uint32_t n = c->plan->schedule->n_steps;
     c->step = weft__alloc(c, (n + 1) * sizeof *c->step, "steps");
     c->ready = weft__alloc(c, (n + 1) * sizeof *c->ready, "ready");
-    if (!c->step || !c->ready || !take_scratch(c, c->plan->schedule->scratch)) {
+    uint32_t shared = c->plan->schedule->n_shared;
+    if (shared) c->slots_of = weft__alloc(c, shared * sizeof *c->slots_of, "slots");
+    if (!c->step || !c->ready || (shared && !c->slots_of) ||
+        !take_scratch(c, c->plan->schedule->scratch)) {
         weft__plan_put(&c->team->plans, c->plan);
         return WEFT_ERR_NO_MEMORY;
     }
@@ -480,8 +542,12 @@ weft_status_t weft__steps_keep(struct weft_coll *kept) {
     uint64_t scratch = kept->plan[0]->schedule->scratch;
     kept->step = weft__alloc(kept, (n + 1) * sizeof *kept->step, "steps");
     kept->ready = weft__alloc(kept, (n + 1) * sizeof *kept->ready, "ready");
+    uint32_t shared = kept->plan[0]->schedule->n_shared;
     if (scratch) kept->scratch = weft__realloc(kept, NULL, scratch, "scratch");
-    return kept->step && kept->ready && (kept->scratch || !scratch) ? WEFT_OK : WEFT_ERR_NO_MEMORY;
+    if (shared) kept->slots = weft__alloc(kept, shared * sizeof *kept->slots, "slots");
+    bool made =
+        kept->step && kept->ready && (kept->scratch || !scratch) && (kept->slots || !shared);
+    return made ? WEFT_OK : WEFT_ERR_NO_MEMORY;
 }
 
 void weft__steps_unkeep(struct weft_coll *kept) {
@@ -492,6 +558,17 @@ void weft__steps_unkeep(struct weft_coll *kept) {
 void weft__steps_recall(struct collective *c) {
     for (uint32_t i = 0; i < c->plan->schedule->n_steps; i++)
         if (c->step[i].request) weft_request_cancel(c->step[i].request);
+}
+
+static bool needs_share(const struct collective *c, uint32_t rank) {
+    const struct coll_share *share = &c->team->share;
+    uint32_t place = 0;
+    if (!c->n_slots) return false;
+    while (place < share->size && share->member[place] != rank) place++;
+    for (uint32_t k = 0; k < c->n_slots && place < share->size; k++)
+        if (!weft__slots_over(&c->slots_of[k]) && weft__slots_need(&c->slots_of[k], place))
+            return true;
+    return false;
 }
 
 /*
@@ -506,7 +583,7 @@ static bool needs_step(const struct collective *c, uint32_t rank) {
             !c->step[i].early)
             return true;
     }
-    return false;
+    return needs_share(c, rank);
 }
 
 static bool awaits(const struct collective *c, uint32_t rank) {
@@ -530,9 +607,41 @@ void weft__steps_release(struct collective *c) {
     if (is_kept(c)) return;
     talloc_free(c->step);
     talloc_free(c->ready);
+    talloc_free(c->slots_of);
+    c->slots_of = NULL;
     give_scratch_back(c);
     weft__plan_put(&c->team->plans, c->plan);
 }
 
 const struct coll_engine weft__steps = {
     .prepare = prepare_step, .advance = begin_step, .needs = needs_step, .awaits = awaits};
+
+/* ---- with steps through the segment of this host --------------------------------------------- */
+
+static bool advance_hosted(struct collective *c) {
+    hand_over_early(c);
+    for (bool moved = true; moved;) {
+        moved = false;
+        advance_step(c);
+        for (uint32_t k = 0; k < c->n_slots && c->status == WEFT_OK; k++) {
+            struct slot_run *run = &c->slots_of[k];
+            if (!is_under_way(c, run) || !weft__slots_advance(run)) continue;
+            step_done(c, run->step);
+            moved = true;
+        }
+    }
+    if (is_done(c)) c->left = c->n_parts;
+    return is_done(c);
+}
+
+static bool hosted_may_move(const struct collective *c) {
+    for (uint32_t k = 0; k < c->n_slots; k++)
+        if (is_under_way(c, &c->slots_of[k]) && weft__slots_may_move(&c->slots_of[k])) return true;
+    return false;
+}
+
+const struct coll_engine weft__hosted = {.prepare = prepare_step,
+                                         .advance = advance_hosted,
+                                         .needs = needs_step,
+                                         .awaits = awaits,
+                                         .may_move = hosted_may_move};

@@ -88,90 +88,12 @@ static void warn_all(weft_team_t *team) {
     }
 }
 
-/*
- * A slot of this size stays in the cache between two cores that work at once. Ranks that share a
- * core change places once a slot, which is dearer, so theirs are as large as the setting says.
- */
-enum { SLOT_OF_A_CORE = 8 << 10 };
-
-/* All on one host, all willing, and the first of them has made it. */
-static void share_memory(weft_team_t *team) {
-    const struct member_record *first = &team->record[0];
-    bool all = first->flags & MEMBER_SEGMENT && first->host != 0;
-    for (uint32_t r = 0; r < team->size; r++)
-        all = all && (team->record[r].flags & MEMBER_MAPS) && team->record[r].host == first->host;
-    if (!all) {
-        weft__team_segment_close(team->segment);
-        team->segment = NULL;
-    } else if (team->rank != 0) {
-        weft_status_t st = weft__team_segment_open(team, team->size, first->slot, first->nonce,
-                                                   first->pid, first->fd, &team->segment);
-        if (st < 0)
-            weft__log(team->worker->context, WEFT_LOG_INFO, "collectives", "no shared segment: %s",
-                      weft_status_name(st));
-    }
-    if (team->segment) weft__single_copy_offer(team);
-    if (team->segment && team->per_core == 1 && team->segment->slot > SLOT_OF_A_CORE)
-        team->segment->slot = SLOT_OF_A_CORE;
-}
-
-/* ---- the second one: from which size on may they read each other's memory? ------------------- */
-
-static void measured(weft_team_t *team, weft_status_t status) {
-    if (status < 0 || team->status < 0) return;
-    bool can = team->single_copy < 64;
-    team->offers.least = can ? UINT64_C(1) << team->single_copy : 0;
-    weft__fsm_step(&team->core.fsm, TEAM_EV_AGREED);
-}
-
-static weft_status_t measure(weft_team_t *team) {
-    team->single_copy = weft__single_copy_least(team);
-    struct coll_call call = {.kind = COLL_ALLREDUCE,
-                             .src = &team->single_copy,
-                             .dst = &team->single_copy,
-                             .count = 1,
-                             .width = sizeof team->single_copy,
-                             .reduce = weft__reduction(WEFT_UINT32, WEFT_MAX),
-                             .algorithm = ALGORITHM_SLOTS};
-    weft_status_t st = weft__collective_start(team, &call, NULL, measured);
-    return st < 0 ? st : WEFT_OK;
-}
-
-/* ---- the first collective: does everybody have the segment? ---------------------------------- */
-
-static void agreed(weft_team_t *team, weft_status_t status) {
-    weft_status_t st;
-    if (status < 0 || team->status < 0) return; /* the team has failed, with it or after it */
-    team->all_came = true;
-    if (team->segment && team->agreed) {
-        weft__team_segment_opened(team->segment);
-        st = measure(team);
-        if (st < 0) weft__team_fail(team, st, team->rank);
-    } else {
-        weft__team_segment_close(team->segment);
-        team->segment = NULL;
-        weft__fsm_step(&team->core.fsm, TEAM_EV_AGREED);
-    }
-}
-
-static weft_status_t agree(weft_team_t *team) {
-    team->agreed = team->segment != NULL;
-    struct coll_call call = {.kind = COLL_ALLREDUCE,
-                             .src = &team->agreed,
-                             .dst = &team->agreed,
-                             .count = 1,
-                             .width = sizeof team->agreed,
-                             .reduce = weft__reduction(WEFT_UINT32, WEFT_BAND),
-                             .algorithm = ALGORITHM_ALLREDUCE_doubling};
-    return weft__collective_start(team, &call, NULL, agreed);
-}
-
 static weft_status_t begin_members(weft_team_t *team) {
     weft_status_t st = weft__team_read_records(team);
     if (st < 0) return st;
-    share_memory(team);
+    weft__team_share(team);
     weft__team_registry_adopt(team->room, team);
-    return team->status < 0 ? team->status : agree(team);
+    return team->status < 0 ? team->status : weft__team_meet(team);
 }
 
 /* ---- its machine ----------------------------------------------------------------------------- */
@@ -292,7 +214,7 @@ static void gone(struct job *job) {
     struct list *at;
     while ((at = list_pop(&team->early)) != NULL)
         weft__early_drop(team->worker, list_of(at, struct early, of));
-    weft__team_segment_close(team->segment);
+    weft__team_unshare(team);
     weft__timer_stop(team->reactor, &team->deadline);
     team->opener->n_opened_by--;
     if (team->outlives)
@@ -435,8 +357,7 @@ static weft_status_t begin_team(weft_team_t *team, const weft_team_params_t *par
     list_remove(&team->of_room);
 fail:
     weft__timer_stop(room->reactor, &team->deadline);
-    weft__team_segment_close(team->segment);
-    team->segment = NULL;
+    weft__team_unshare(team);
     return st;
 }
 

@@ -10,6 +10,7 @@
 #include "plan.h"
 #include "segment.h"
 #include "select.h"
+#include "share.h"
 #include "wire.h"
 
 /* A team that was closed here in good order. */
@@ -135,7 +136,6 @@ struct weft_team {
     uint64_t n_persistent;
     uint64_t n_calls;            /* collectives without a tag, so far */
     uint32_t n_peer, n_deferred; /* of these, in progress: by peer memory; behind such a one */
-    uint64_t next_use;           /* the next use of the slots of the segment */
     struct team_lines lines;
     struct team_offers offers;
     bool is_safe;            /* a collective with WEFT_COLL_SAFE is in progress */
@@ -147,8 +147,11 @@ struct weft_team {
     struct list spare_early; /* memory for such messages */
     uint32_t n_spare_early;
     struct list early;       /* messages of collectives that have not begun here */
-    struct segment *segment; /* NULL: there is no shared memory */
-    struct poller poller;    /* polls it while collectives use it */
+    struct segment *segment; /* of all members; NULL: there is none */
+    struct coll_share share; /* the same; or that of the members of this host */
+    bool mates;              /* of several hosts: those of this one are to have a segment */
+    uint64_t opens;          /* its maker's process and descriptor; 0: it has none */
+    struct poller poller;    /* polls the segment while collectives use it */
     uint32_t agreed;         /* the result of the first collective: all members have the segment */
     uint32_t single_copy;    /* and of the second: from which power of two on it pays */
     bool all_came;           /* the first collective has succeeded */
@@ -190,6 +193,14 @@ weft_status_t weft__team_read_records(weft_team_t *team);
 /* Bytes that every transport of `transports` carries in one piece. Only such a message is sent
  * unasked: it is there when its handler runs. */
 uint64_t weft__team_one_piece(const weft_worker_t *worker, const char *transports);
+
+/* ---- team_share.c */
+
+/* What the records say about shared memory: this member makes its part of it. */
+void weft__team_share(weft_team_t *team);
+/* The first collectives: all are there, and agree about the memory. Then TEAM_EV_AGREED. */
+weft_status_t weft__team_meet(weft_team_t *team);
+void weft__team_unshare(weft_team_t *team);
 
 /* ---- team_leave.c */
 

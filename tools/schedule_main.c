@@ -116,6 +116,10 @@ static void print_step(const struct step *step) {
     case STEP_PUT:
         printf("put %s to %u at dst[%llu]", left, step->peer, (unsigned long long)step->to);
         break;
+    case STEP_SHARE:
+        printf("%s by slots among %" PRIu64 ": %s to %s",
+               weft__coll_name((enum coll_kind)step->tag), step->right, left, to);
+        break;
     case STEP_REDUCE: printf("%s = %s op %s", to, left, right); break;
     case STEP_COPY: step->len ? printf("%s = %s", to, left) : printf("join"); break;
     }

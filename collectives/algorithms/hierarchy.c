@@ -2,8 +2,10 @@
  * Two levels: within groups of ranks (those of one host, say), and between one leader of each. Any
  * algorithm of the fitting collective can be taken for either.
  */
-#include <collectives/schedule.h>
+#include <collectives/select.h>
+#include <collectives/share.h>
 #include <reactor/reactor.h>
+#include <string.h>
 
 struct groups {
     uint32_t *mine, n_mine, place, head; /* this rank's group, it and its leader in that */
@@ -55,17 +57,45 @@ static bool find_groups(struct schedule *s, struct groups *g) {
     return true;
 }
 
-static void (*chosen(unsigned id, enum coll_kind kind,
-                     enum coll_algorithm usual))(struct schedule *) {
-    bool fits = id && id <= N_ALGORITHMS && weft__algorithms[id - 1].kind == kind &&
-                id - 1 != ALGORITHM_BCAST_direct; /* keys are of whole buffers */
-    return weft__algorithms[fits ? id - 1 : usual].build;
+typedef void (*build_fn)(struct schedule *);
+
+static void build_shared(struct schedule *s) {
+    weft__add_share(s);
+}
+
+/* What the table says about a part. `slot`: of the segment that its ranks share. In a v-form they
+ * know different numbers of bytes, so they take the usual one. */
+static unsigned choice_of(const struct coll_shape *part, uint64_t slot, unsigned usual) {
+    uint64_t bytes = part->count * part->width;
+    struct question question = {
+        .kind = part->kind,
+        .bytes = bytes,
+        .ranks = part->size,
+        .per_core = part->per_core,
+        .slots = slot && weft__slots_fit(part->kind, bytes, part->width, part->size, slot)};
+    return part->choices && weft__coll_is_even(part->kind) ? weft__choose(part->choices, &question)
+                                                           : usual;
+}
+
+/* One that is a schedule; keys are of whole buffers. */
+static bool is_of(unsigned id, enum coll_kind kind) {
+    return id < N_ALGORITHMS && weft__algorithms[id].kind == kind && id != ALGORITHM_BCAST_direct;
+}
+
+static build_fn chosen(const struct coll_shape *part, unsigned given, uint64_t slot,
+                       enum coll_algorithm usual) {
+    if (given && is_of(given - 1, part->kind)) return weft__algorithms[given - 1].build;
+    unsigned choice = choice_of(part, slot, usual);
+    if (choice == ALGORITHM_SLOTS) return build_shared;
+    bool fits =
+        is_of(choice, part->kind) && strcmp(weft__algorithms[choice].name, "hierarchy") != 0;
+    return weft__algorithms[fits ? choice : usual].build;
 }
 
 /* A part within the group, its root the leader. */
 static struct coll_part within(const struct schedule *s, const struct groups *g,
                                enum coll_kind kind, enum coll_algorithm usual, uint32_t number) {
-    struct coll_part part = {.build = chosen(s->shape.inner, kind, usual),
+    struct coll_part part = {.usual = usual,
                              .shape = s->shape,
                              .map = g->mine,
                              .number = number,
@@ -77,6 +107,7 @@ static struct coll_part within(const struct schedule *s, const struct groups *g,
     part.shape.root = g->head;
     part.shape.group_of = NULL;
     part.shape.per_group = part.shape.inner = part.shape.outer = 0;
+    part.shape.slot = 0;
     return part;
 }
 
@@ -84,7 +115,7 @@ static struct coll_part within(const struct schedule *s, const struct groups *g,
 static struct coll_part between(const struct schedule *s, const struct groups *g,
                                 enum coll_kind kind, enum coll_algorithm usual, uint32_t number) {
     struct coll_part part = within(s, g, kind, usual, number);
-    part.build = chosen(s->shape.outer, kind, usual);
+    part.across = true;
     part.map = g->leader;
     part.shape.size = g->n_leaders;
     part.shape.rank = g->turn;
@@ -94,7 +125,10 @@ static struct coll_part between(const struct schedule *s, const struct groups *g
     return part;
 }
 
-static void add_if(struct schedule *s, bool takes_part, const struct coll_part *part) {
+static void add_if(struct schedule *s, bool takes_part, struct coll_part *part) {
+    const struct coll_shape *shape = &s->shape;
+    part->build = chosen(&part->shape, part->across ? shape->outer : shape->inner,
+                         part->across ? 0 : shape->slot, part->usual);
     if (takes_part) weft__add_part(s, part);
     weft__add_gate(s);
 }

@@ -1,5 +1,6 @@
 #include "checker.h"
 
+#include <collectives/share.h>
 #include <reactor/reactor.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -16,8 +17,10 @@ struct member {
     struct coll_shape shape; /* with its vectors */
     int32_t *memory;         /* a symbol an element: DST, then SCRATCH, then SRC unless in place */
     uint64_t base[N_COLL_BUFFERS], len[N_COLL_BUFFERS];
-    uint32_t *waits;     /* of each step: for so many others */
-    uint32_t *mate_step; /* of each send and receive: its other side */
+    uint32_t *waits;      /* of each step: for so many others */
+    uint32_t *mate_step;  /* of each send and receive: its other side */
+    uint32_t *share_step; /* its steps through the segment of its group, from 1 */
+    uint32_t n_shared;
     bool *ready;
     uint64_t *received; /* of each step: the ranks known to have begun when it is done */
 };
@@ -287,9 +290,13 @@ static bool build(struct proof *p, uint32_t rank) {
     lay_out(m, p->check);
     m->waits = weft__alloc(p->member, (n + 1) * sizeof *m->waits, "waits");
     m->mate_step = weft__alloc(p->member, (n + 1) * sizeof *m->mate_step, "mates");
+    m->share_step = weft__alloc(p->member, (n + 1) * sizeof *m->share_step, "shares");
     m->ready = weft__alloc(p->member, n + 1, "ready");
     m->received = weft__alloc(p->member, (n * (uint64_t)p->words + 1) * 8, "received");
-    if (!m->waits || !m->mate_step || !m->ready || !m->received) return refute(p, "no memory");
+    if (!m->waits || !m->mate_step || !m->share_step || !m->ready || !m->received)
+        return refute(p, "no memory");
+    for (uint32_t i = 0; i < n; i++)
+        if (m->schedule->step[i].verb == STEP_SHARE) m->share_step[m->n_shared++] = i + 1;
     return fill(p, rank);
 }
 
@@ -351,6 +358,30 @@ static bool all_matched(struct proof *p, uint32_t rank) {
     return true;
 }
 
+/* The `number`-th steps through a segment of a group's members are one collective. */
+static bool same_group(const struct proof *p, uint32_t a, uint32_t b) {
+    return weft__group_of(&p->check->shape, a) == weft__group_of(&p->check->shape, b);
+}
+
+static bool match_shares(struct proof *p, uint32_t rank) {
+    uint32_t first = 0, n = 0;
+    while (!same_group(p, first, rank)) first++;
+    for (uint32_t r = 0; r < p->check->shape.size; r++) n += same_group(p, r, rank);
+    const struct member *m = &p->member[rank], *other = &p->member[first];
+    if (m->n_shared != other->n_shared)
+        return refute(p, "rank %u has another number of steps through its segment", rank);
+    for (uint32_t k = 0; k < m->n_shared; k++) {
+        const struct step *a = &m->schedule->step[m->share_step[k] - 1],
+                          *b = &other->schedule->step[other->share_step[k] - 1];
+        if (a->tag != b->tag || a->peer != b->peer || a->len != b->len || a->right != n ||
+            a->peer >= n ||
+            !weft__slots_fit(a->tag, a->len, p->check->shape.width, n, p->check->shape.slot))
+            return refute(p, "rank %u step %u is another collective than its group's", rank,
+                          m->share_step[k]);
+    }
+    return true;
+}
+
 static bool match(struct proof *p) {
     uint32_t size = p->check->shape.size, room = 64;
     while (room < p->n_steps + 1) room *= 2;
@@ -361,7 +392,7 @@ static bool match(struct proof *p) {
     for (uint32_t r = 0; r < size; r++)
         if (!match_receives(p, table, room - 1, r)) return false;
     for (uint32_t r = 0; r < size; r++)
-        if (!all_matched(p, r)) return false;
+        if (!all_matched(p, r) || !match_shares(p, r)) return false;
     talloc_free(table);
     return true;
 }
@@ -374,11 +405,10 @@ struct touch {
     bool writes;
 };
 
-static bool touch(struct proof *p, uint32_t rank, uint32_t step, unsigned buffer, uint64_t offset,
-                  bool writes, struct touch *touch_p) {
+static bool touch_bytes(struct proof *p, uint32_t rank, uint32_t step, unsigned buffer,
+                        uint64_t offset, uint64_t len, bool writes, struct touch *touch_p) {
     const struct member *m = &p->member[rank];
     uint32_t width = p->check->shape.width;
-    uint64_t len = m->schedule->step[step].len;
     if (offset % width || len % width)
         return refute(p, "rank %u step %u splits an element", rank, step + 1);
     if ((offset + len) / width > m->len[buffer])
@@ -390,11 +420,38 @@ static bool touch(struct proof *p, uint32_t rank, uint32_t step, unsigned buffer
     return true;
 }
 
+static bool touch(struct proof *p, uint32_t rank, uint32_t step, unsigned buffer, uint64_t offset,
+                  bool writes, struct touch *touch_p) {
+    uint64_t len = p->member[rank].schedule->step[step].len;
+    return touch_bytes(p, rank, step, buffer, offset, len, writes, touch_p);
+}
+
+static uint32_t place_in_group(const struct proof *p, uint32_t rank) {
+    uint32_t place = 0;
+    for (uint32_t r = 0; r < rank; r++) place += same_group(p, r, rank);
+    return place;
+}
+
+static int touches_of_share(struct proof *p, uint32_t rank, uint32_t index, struct touch t[3]) {
+    const struct step *step = &p->member[rank].schedule->step[index];
+    uint32_t place = place_in_group(p, rank);
+    struct share_extent of = weft__share_extent(step, place);
+    bool gives = step->tag == COLL_BCAST && place == step->peer;
+    int n = 0;
+    if (of.dst && !touch_bytes(p, rank, index, step->to_buffer, step->to, of.dst, !gives, &t[n++]))
+        return -1;
+    if (of.src &&
+        !touch_bytes(p, rank, index, step->left_buffer, step->left, of.src, false, &t[n++]))
+        return -1;
+    return n;
+}
+
 /* The up to three places that a step touches; the count, or -1 when it may not. */
 static int touches(struct proof *p, uint32_t rank, uint32_t index, struct touch t[3]) {
     const struct step *step = &p->member[rank].schedule->step[index];
     int n = 0;
     if (step->len == 0) return 0;
+    if (step->verb == STEP_SHARE) return touches_of_share(p, rank, index, t);
     bool writes = step->verb != STEP_SEND && step->verb != STEP_PUT;
     if (writes && !touch(p, rank, index, step->to_buffer, step->to, true, &t[n++])) return -1;
     if (step->verb != STEP_RECV &&
@@ -525,6 +582,89 @@ static void transfer(struct proof *p, uint32_t from, const struct step *send, ui
             send->len / p->check->shape.width * sizeof(int32_t));
 }
 
+/* ---- through the segment of a group ---------------------------------------------------------- */
+
+static int32_t *at(struct proof *p, uint32_t rank, const struct step *step, bool dst) {
+    return dst ? place(p, rank, step->to_buffer, step->to)
+               : place(p, rank, step->left_buffer, step->left);
+}
+
+/* Rank `to` of place `i` gets what the `n` members of its group gave. */
+static bool share_out(struct proof *p, const int32_t *given, const struct step *step, uint32_t to,
+                      uint32_t i) {
+    uint64_t n = step->right, len = step->len / p->check->shape.width;
+    bool root = i == step->peer;
+    uint64_t all = step->tag == COLL_SCAN ? i + 1 : n;
+    for (uint64_t e = 0; e < len; e++) {
+        int32_t sum = given[e];
+        bool folds = step->tag == COLL_SCAN || (step->tag == COLL_REDUCE && root);
+        for (uint64_t k = 1; folds && k < all; k++) {
+            if (sum == NOTHING || given[k * len + e] == NOTHING)
+                return refute(p, "rank %u reduces what it does not have", to);
+            sum = symbol(p, sum, given[k * len + e]);
+        }
+        if (folds) at(p, to, step, true)[e] = sum;
+        if (step->tag == COLL_BCAST) at(p, to, step, true)[e] = given[step->peer * len + e];
+        if (step->tag == COLL_SCATTER) at(p, to, step, true)[e] = given[i * len + e];
+        for (uint64_t k = 0; step->tag == COLL_GATHER && root && k < n; k++)
+            at(p, to, step, true)[k * len + e] = given[k * len + e];
+    }
+    return true;
+}
+
+static void give(struct proof *p, int32_t *given, const struct step *step, uint32_t from,
+                 uint32_t i) {
+    uint64_t n = step->right, len = step->len / p->check->shape.width;
+    bool root = i == step->peer;
+    if (step->tag == COLL_SCATTER && root)
+        memcpy(given, at(p, from, step, false), n * len * sizeof *given);
+    else if (step->tag == COLL_BCAST && root)
+        memcpy(given + i * len, at(p, from, step, true), len * sizeof *given);
+    else if (step->tag == COLL_REDUCE || step->tag == COLL_GATHER || step->tag == COLL_SCAN)
+        memcpy(given + i * len, at(p, from, step, false), len * sizeof *given);
+}
+
+/* Whose beginning a member learns by it: the root all, or all the root. */
+static void learn(struct proof *p, const struct step *step, uint32_t root, uint32_t root_step,
+                  uint32_t rank, uint32_t index) {
+    bool in = step->tag == COLL_FANIN || step->tag == COLL_REDUCE || step->tag == COLL_GATHER;
+    bool out = step->tag == COLL_FANOUT || step->tag == COLL_BCAST || step->tag == COLL_SCATTER;
+    if (!p->words || rank == root) return;
+    if (in) add_received(p, received_of(p, root, root_step), received_of(p, rank, index));
+    if (out) add_received(p, received_of(p, rank, index), received_of(p, root, root_step));
+}
+
+/* It is done for all when all of the group are ready for it. */
+static bool take_share(struct proof *p, uint32_t rank, uint32_t index, struct edges *edges) {
+    const struct step *step = &p->member[rank].schedule->step[index];
+    uint32_t number = 0, n = (uint32_t)step->right, *who, found = 0;
+    while (p->member[rank].share_step[number] != index + 1) number++;
+    p->member[rank].ready[index] = true;
+    uint64_t len = step->len / p->check->shape.width;
+    int32_t *given = weft__alloc(p->member, (n * len + 1) * sizeof *given, "given");
+    who = weft__alloc(p->member, n * sizeof *who, "who");
+    if (!given || !who) return refute(p, "no memory");
+    for (uint32_t r = 0; r < p->check->shape.size; r++)
+        if (same_group(p, r, rank)) who[found++] = r;
+    bool all = true, right = true;
+#define STEP_OF(i) (p->member[who[i]].share_step[number] - 1)
+#define OF(i)      (&p->member[who[i]].schedule->step[STEP_OF(i)])
+    for (uint32_t i = 0; i < n; i++) all = all && p->member[who[i]].ready[STEP_OF(i)];
+    for (uint32_t i = 0; all && i < n; i++) give(p, given, OF(i), who[i], i);
+    for (uint32_t i = 0; all && right && i < n; i++) right = share_out(p, given, OF(i), who[i], i);
+    for (uint32_t i = 0; all && i < n; i++)
+        learn(p, step, who[step->peer], STEP_OF(step->peer), who[i], STEP_OF(i));
+    for (uint32_t i = 0; all && right && i < n; i++)
+        finish(p, who[i], STEP_OF(i), edges[who[i]].first, edges[who[i]].next);
+#undef STEP_OF
+#undef OF
+    talloc_free(given);
+    talloc_free(who);
+    return right;
+}
+
+/* ---- all steps ------------------------------------------------------------------------------- */
+
 /* A send and its receive are done together, once both are ready: as if nothing in between could
  * hold a message. */
 static bool take_step(struct proof *p, uint32_t rank, uint32_t index, struct edges *edges) {
@@ -544,6 +684,7 @@ static bool take_step(struct proof *p, uint32_t rank, uint32_t index, struct edg
         finish(p, rank, index, edges[rank].first, edges[rank].next);
         return true;
     }
+    if (step->verb == STEP_SHARE) return take_share(p, rank, index, edges);
     uint32_t peer = step->peer, mate = m->mate_step[index] - 1;
     m->ready[index] = true;
     if (!p->member[peer].ready[mate]) return true;

@@ -81,9 +81,69 @@ static void to_all(weft_team_t *team, uint32_t rank) {
     MUST(weft_barrier_wait(team) == WEFT_OK, 69);
 }
 
-static void work(weft_team_t *team, uint32_t rank) {
+/* Several outstanding: the steps of one through the segment overlap with those of others. */
+static unsigned n_over;
+static void count_over(weft_status_t status, void *arg) {
+    MUST(status == WEFT_OK, 101);
+    n_over++;
+}
+static void twelve_at_once(weft_team_t *team, weft_worker_t *worker, uint32_t rank) {
+    enum { AT_ONCE = 12 };
+    static uint64_t one[AT_ONCE], sum[AT_ONCE], row[AT_ONCE];
+    unsigned posted = 0;
+    weft_op_t op = {.done = count_over};
+    n_over = 0;
+    for (uint32_t i = 0; i < AT_ONCE; i++) {
+        one[i] = rank + i;
+        row[i] = rank == i ? 7 + i : 0;
+        weft_status_t st =
+            i % 2 ? weft_bcast(team, &row[i], 1, WEFT_UINT64, i, &op)
+                  : weft_allreduce(team, &one[i], &sum[i], 1, WEFT_UINT64, WEFT_SUM, &op);
+        MUST(st >= 0, 102);
+        posted += st == WEFT_IN_PROGRESS;
+    }
+    while (n_over < posted) MUST(weft_worker_wait(worker, 1000) >= 0, 103);
+    for (uint32_t i = 0; i < AT_ONCE; i++)
+        MUST(i % 2 ? row[i] == 7 + i : sum[i] == RANKS * (RANKS - 1) / 2 + RANKS * i, 104);
+}
+
+/* More than a slot: parts of it, one after the other. */
+static void large(weft_team_t *team, uint32_t rank) {
+    enum { MANY = 15000 };
+    static float many[MANY], sum[MANY];
+    for (int i = 0; i < MANY; i++) many[i] = (float)(rank + 1);
+    MUST(weft_allreduce_wait(team, many, sum, MANY, WEFT_FLOAT32, WEFT_SUM) == WEFT_OK, 105);
+    MUST(sum[0] == RANKS * (RANKS + 1) / 2 && sum[MANY - 1] == sum[0], 106);
+    MUST(weft_bcast_wait(team, many, MANY, WEFT_FLOAT32, 6) == WEFT_OK && many[MANY - 1] == 7, 107);
+}
+
+static void started_again(weft_team_t *team, uint32_t rank) {
+    uint64_t one = 0, sum = 0;
+    weft_coll_t *coll;
+    weft_coll_args_t args = {.kind = WEFT_COLL_ALLREDUCE,
+                             .src = &one,
+                             .dst = &sum,
+                             .count = 1,
+                             .type = WEFT_UINT64,
+                             .reduction = WEFT_SUM};
+    MUST(weft_coll_init(team, &args, 0, &coll) == WEFT_OK, 108);
+    for (uint64_t i = 0; i < 50; i++) {
+        one = i + rank;
+        MUST(weft_coll_start_wait(coll) == WEFT_OK, 109);
+        MUST(sum == RANKS * (RANKS - 1) / 2 + RANKS * i, 110);
+    }
+    MUST(weft_coll_free(coll) == WEFT_OK, 111);
+}
+
+static void work(weft_team_t *team, weft_worker_t *worker, uint32_t rank) {
+    uint64_t before = weft_worker_count(worker, "coll.hosted");
     for (uint32_t root = 0; root < RANKS; root += 3) rooted(team, rank, root);
     for (int i = 0; i < 20; i++) to_all(team, rank);
+    twelve_at_once(team, worker, rank);
+    large(team, rank);
+    started_again(team, rank);
+    /* all of these; where ranks go round, those that need no neighbours */
+    MUST(weft_worker_count(worker, "coll.hosted") - before >= (round_robin ? 128 : 240), 112);
     look_at_team(team, rank);
 }
 
@@ -138,7 +198,7 @@ static void be_member(struct page *page, uint32_t rank) {
          31);
     if (over_store) be_in_view(p.worker, rank);
     MUST(weft_team_create_wait(p.worker, &exchange, &p.team) == WEFT_OK, 32);
-    work(p.team, rank);
+    work(p.team, p.worker, rank);
     split_by_host(p.team, rank);
     tear_down(&p);
     _exit(0);

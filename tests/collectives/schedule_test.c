@@ -1,6 +1,7 @@
 /* Every algorithm is proved for every team size to 128, and for samples beyond, by running all
  * ranks on symbols. */
 #include "checker.h"
+#include <collectives/select.h>
 #include <tests/harness.h>
 
 static bool proved(struct check check) {
@@ -229,6 +230,66 @@ TEST(a_hierarchy_is_of_any_two) {
             }
 }
 
+/* ---- groups that share a segment ------------------------------------------------------------- */
+
+static const enum coll_algorithm hierarchies[] = {
+    ALGORITHM_BARRIER_hierarchy,        ALGORITHM_FANIN_hierarchy,
+    ALGORITHM_FANOUT_hierarchy,         ALGORITHM_BCAST_hierarchy,
+    ALGORITHM_REDUCE_hierarchy,         ALGORITHM_ALLREDUCE_hierarchy,
+    ALGORITHM_GATHER_hierarchy,         ALGORITHM_SCATTER_hierarchy,
+    ALGORITHM_REDUCE_SCATTER_hierarchy, ALGORITHM_ALLGATHER_hierarchy,
+    ALGORITHM_ALLTOALL_hierarchy,       ALGORITHM_SCAN_hierarchy,
+    ALGORITHM_EXSCAN_hierarchy,         ALGORITHM_ALLGATHERV_hierarchy,
+    ALGORITHM_REDUCE_SCATTERV_hierarchy};
+static const struct choices usual_choices;
+
+static struct check hosted(enum coll_algorithm a, uint32_t size, uint32_t per_group) {
+    struct check check = of(a, size, 3);
+    check.shape.choices = &usual_choices;
+    check.shape.per_core = 1 + size % 2;
+    check.shape.per_group = per_group;
+    check.shape.slot = 4096;
+    check.shape.root = is_rooted(check.shape.kind) ? size / 2 : 0;
+    return check;
+}
+
+TEST(groups_that_share_a_segment_use_it_in_every_hierarchy) {
+    for (unsigned i = 0; i < N_OF(hierarchies); i++)
+        for (uint32_t size = 2; size <= 40; size += size < 20 ? 1 : 5) {
+            struct check check = hosted(hierarchies[i], size, 1 + size % 6);
+            if (size == 40) check.shape.slot = 64; /* not all fit */
+            CHECK(proved(check));
+            check.in_place =
+                check.shape.kind != COLL_BCAST && check.shape.kind != COLL_NEIGHBOR_ALLTOALLV;
+            CHECK(proved(check));
+        }
+    uint32_t group[40];
+    for (uint32_t r = 0; r < 40; r++) group[r] = r % 3;
+    for (unsigned i = 0; i < N_OF(hierarchies); i++) {
+        struct check check = hosted(hierarchies[i], 40, 0);
+        check.shape.group_of = group;
+        CHECK(proved(check));
+    }
+}
+
+/* 4,096 ranks in groups of 16 that share a segment, or do not. What has as many blocks as ranks at
+ * every rank is proved for 256. */
+TEST(hierarchies_are_right_for_thousands_of_ranks) {
+    static uint32_t group[4096];
+    for (uint32_t r = 0; r < 4096; r++) group[r] = r / 16;
+    for (unsigned i = 0; i < N_OF(hierarchies); i++) {
+        enum coll_kind kind = weft__algorithms[hierarchies[i]].kind;
+        bool square = kind == COLL_ALLTOALL || kind == COLL_ALLGATHER || kind == COLL_ALLGATHERV ||
+                      kind == COLL_REDUCE_SCATTER || kind == COLL_REDUCE_SCATTERV;
+        struct check check = hosted(hierarchies[i], square ? 256 : 4096, 0);
+        check.shape.group_of = group;
+        check.every = check.shape.size / 4 + 1;
+        if (square) check.shape.count = 1;
+        if (i % 2) check.shape.slot = 0;
+        CHECK(proved(check));
+    }
+}
+
 /* ---- the checker itself: a proof that cannot fail proves nothing ----------------------------- */
 
 static enum coll_algorithm poisoned;
@@ -305,7 +366,36 @@ static void wait_for_the_answer(struct schedule *s) {
         }
 }
 
+/* Steps through a segment. */
+static struct coll_shape grouped(struct coll_shape shape) {
+    shape.choices = &usual_choices;
+    shape.slot = 4096;
+    shape.per_group = 5;
+    return shape;
+}
+static void another_root(struct schedule *s) {
+    if (s->shape.rank == 3) first_of(s, STEP_SHARE)->peer = 1;
+}
+static void beyond_the_result(struct schedule *s) {
+    if (s->shape.rank == 3) first_of(s, STEP_SHARE)->to += 8;
+}
+
+static bool refuted_hosted(enum coll_algorithm algorithm, void (*how)(struct schedule *),
+                           const char *reason) {
+    struct check check = of(algorithm, 10, 11);
+    char why[160] = "nothing";
+    check.shape = grouped(check.shape);
+    check.build = build_poisoned;
+    poisoned = algorithm;
+    spoil = how;
+    if (!weft__schedule_check(&check, why, sizeof why) && strstr(why, reason)) return true;
+    printf("  refuted by: %s\n", why);
+    return false;
+}
+
 TEST(the_checker_refutes_what_is_wrong) {
+    CHECK(refuted_hosted(ALGORITHM_BCAST_hierarchy, another_root, "than its group's"));
+    CHECK(refuted_hosted(ALGORITHM_BCAST_hierarchy, beyond_the_result, "beyond its buffer"));
     CHECK(refuted(ALGORITHM_ALLREDUCE_ring, drop_dependency, "in no order"));
     CHECK(refuted(ALGORITHM_ALLREDUCE_ring, receive_into_what_is_reduced, "in no order"));
     CHECK(refuted(ALGORITHM_ALLREDUCE_ring, own_twice, "lacks a contribution or has it twice"));
