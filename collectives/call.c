@@ -290,6 +290,7 @@ unsigned weft__collective_choice(weft_team_t *team, const struct coll_call *call
                                 .single_least = team->offers.least,
                                 .by_host = team->n_hosts > 1 && team->n_hosts < team->size &&
                                            !call->set.size,
+                                .asks_nothing = call->persistent,
                                 .peer = call->memory == COLL_CUDA,
                                 .memory = call->memory};
     return weft__choose(&team->choices, &question);
@@ -302,7 +303,9 @@ static bool is_nothing(const struct coll_call *call) {
 
 weft_status_t weft__coll_resolve(weft_team_t *team, const weft_coll_args_t *args, uint32_t flags,
                                  void *kept, struct coll_call *call, bool *nothing_p) {
-    *call = (struct coll_call){.kind = (enum coll_kind)args->kind, .memory = COLL_HOST};
+    *call = (struct coll_call){.kind = (enum coll_kind)args->kind,
+                               .memory = COLL_HOST,
+                               .persistent = flags & COLL_PERSISTENT};
     if ((unsigned)args->kind >= N_COLL_KINDS) REFUSE("args->kind", "not a collective");
     weft_status_t st = take_members(team, args, call);
     if (st == WEFT_OK) st = take_type(team, args, flags & WEFT_COLL_FIXED_ORDER, call);

@@ -4,6 +4,9 @@
 
 #include "collective.h"
 
+/* Beside the public flags: of a persistent collective. */
+#define COLL_PERSISTENT (UINT32_C(1) << 31)
+
 /* Checks the description and begins it. */
 weft_status_t weft__coll_call(weft_team_t *team, const weft_coll_args_t *args, const weft_op_t *op);
 /*

@@ -373,7 +373,7 @@ void weft__collective_message(weft_team_t *team, unsigned id, const struct coll_
         weft__count(team->reactor)->coll_dropped++;
         return;
     }
-    if (!c)
+    if (!c || weft__steps_defer(c, wire))
         keep_collective(team, id, wire, am);
     else if (id == COLL_WIRE_DATA)
         weft__steps_data(c, wire, am);

@@ -19,6 +19,7 @@ struct coll_call {
     void *user_arg;
     scale_fn scale; /* at the end, of the result; or NULL */
     bool fixed_order, in_place;
+    bool persistent; /* prepared once: all counts have to be known then */
     enum coll_memory memory;
     unsigned algorithm; /* chosen */
     struct coll_vector src_blocks, dst_blocks;
@@ -126,6 +127,8 @@ struct collective {
     uint32_t size, rank;    /* within its set of members */
     struct weft_coll *kept; /* a persistent one's: what is prepared stays */
     struct plan *plan;
+    struct asked *asked; /* it asks for counts, and goes on with this then; or NULL */
+    bool joins;          /* it ends with a barrier, to join the members */
     struct step_run *step;
     uint32_t *ready, n_ready; /* a stack */
     uint8_t *buffer[N_COLL_BUFFERS];
@@ -211,6 +214,8 @@ void weft__late_name(struct collective *c);
 /* ---- steps.c: over messages */
 
 void weft__steps_recall(struct collective *c);
+/* It asks for counts still: messages of its blocks wait. */
+bool weft__steps_defer(const struct collective *c, const struct coll_wire *wire);
 void weft__steps_data(struct collective *c, const struct coll_wire *wire, weft_am_t *am);
 void weft__steps_go(struct collective *c, const struct coll_wire *wire);
 void weft__steps_release(struct collective *c);

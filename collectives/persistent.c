@@ -13,7 +13,8 @@ static weft_status_t make_persistent(weft_team_t *team, const weft_coll_args_t *
     coll->team = team;
     coll->collective = weft__new(coll, struct collective);
     if (!coll->collective) return WEFT_ERR_NO_MEMORY;
-    weft_status_t st = weft__coll_resolve(team, args, flags, coll, &coll->call, &coll->nothing);
+    weft_status_t st =
+        weft__coll_resolve(team, args, flags | COLL_PERSISTENT, coll, &coll->call, &coll->nothing);
     if (st < 0 || coll->nothing) return st;
     if (coll->call.staging) {
         weft__staging_drop(coll->call.staging);

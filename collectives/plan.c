@@ -39,18 +39,19 @@ static void link_steps(struct plan *plan) {
     }
 }
 
-static weft_status_t make_plan(const void *parent, enum coll_algorithm algorithm,
+static weft_status_t make_plan(const void *parent, void (*build)(struct schedule *s), uint32_t tag,
                                const struct coll_shape *shape, struct plan **plan_p) {
     struct plan *plan = weft__new(parent, struct plan);
     struct coll_shape kept = *shape;
     if (!plan) return WEFT_ERR_NO_MEMORY;
     weft_status_t status = WEFT_ERR_NO_MEMORY;
     if (!weft__keep_shape(plan, &kept)) goto fail;
-    status = weft__schedule_build(plan, algorithm, &kept, &plan->schedule);
+    status = weft__schedule_build_by(plan, build, &kept, &plan->schedule);
     if (status < 0) goto fail;
+    for (uint32_t i = 0; i < plan->schedule->n_steps; i++)
+        if (plan->schedule->step[i].verb <= STEP_RECV) plan->schedule->step[i].tag |= tag;
     size_t n = plan->schedule->n_steps, room = 4;
     while (room < 2 * n) room *= 2;
-    plan->algorithm = algorithm;
     plan->mask = (uint32_t)room - 1;
     plan->waits = weft__alloc(plan, (n + 1) * sizeof *plan->waits, "waits");
     plan->first = weft__alloc(plan, (n + 1) * sizeof *plan->first, "first");
@@ -95,7 +96,8 @@ static bool equal(const struct coll_shape *a, const struct coll_shape *b) {
            a->width == b->width && a->segment == b->segment && a->joined == b->joined &&
            a->size == b->size && a->rank == b->rank && a->in_place == b->in_place &&
            a->memory == b->memory && a->radix == b->radix && a->group_of == b->group_of &&
-           a->per_group == b->per_group && a->slot == b->slot && same_graph(a, b) &&
+           a->per_group == b->per_group && a->slot == b->slot && a->n_known == b->n_known &&
+           same(a->known, b->known, a->n_known * sizeof *a->known) && same_graph(a, b) &&
            same_blocks(a->src, b->src, n_blocks(a, false)) &&
            same_blocks(a->dst, b->dst, n_blocks(a, true));
 }
@@ -117,6 +119,8 @@ bool weft__keep_shape(const void *parent, struct coll_shape *shape) {
            keep_array(parent, shape->src.offset, src, (const void **)&shape->src.offset) &&
            keep_array(parent, shape->dst.count, dst, (const void **)&shape->dst.count) &&
            keep_array(parent, shape->dst.offset, dst, (const void **)&shape->dst.offset) &&
+           keep_array(parent, shape->known, shape->n_known * sizeof *shape->known,
+                      (const void **)&shape->known) &&
            keep_array(parent, shape->source, shape->n_sources * sizeof *shape->source,
                       (const void **)&shape->source) &&
            keep_array(parent, shape->destination,
@@ -142,8 +146,9 @@ weft_status_t weft__plan_get(const void *parent, struct plans *plans, enum coll_
             oldest = at;
     }
     struct plan *made = NULL;
-    weft_status_t status = make_plan(parent, algorithm, shape, &made);
+    weft_status_t status = make_plan(parent, weft__algorithms[algorithm].build, 0, shape, &made);
     if (status < 0) return status;
+    made->algorithm = algorithm;
     made->users = 1;
     made->used = plans->calls;
     if (oldest && made->schedule->n_steps <= PLAN_STEPS_KEPT) {
@@ -152,6 +157,13 @@ weft_status_t weft__plan_get(const void *parent, struct plans *plans, enum coll_
     }
     *plan_p = made;
     return WEFT_OK;
+}
+
+weft_status_t weft__plan_ask(const void *parent, const struct coll_asking *asking,
+                             const struct coll_shape *shape, struct plan **plan_p) {
+    weft_status_t status = make_plan(parent, asking->build, ASK_TAG, shape, plan_p);
+    if (status == WEFT_OK) (*plan_p)->users = 1;
+    return status;
 }
 
 /* One that found no place among those kept goes with its last user. */

@@ -25,6 +25,9 @@ struct plans {
 
 weft_status_t weft__plan_get(const void *parent, struct plans *plans, enum coll_algorithm algorithm,
                              const struct coll_shape *shape, struct plan **plan_p);
+/* Of a schedule that asks for counts; it is not kept. */
+weft_status_t weft__plan_ask(const void *parent, const struct coll_asking *asking,
+                             const struct coll_shape *shape, struct plan **plan_p);
 void weft__plan_put(struct plans *plans, struct plan *plan);
 
 /* Copies of the caller's arrays in their place; false: no memory. */

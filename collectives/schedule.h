@@ -81,6 +81,8 @@ struct coll_shape {
     const struct choices *choices; /* NULL: the usual ones */
     uint32_t per_core;             /* ranks per core, for those */
     uint64_t slot; /* of the segment that this rank's group shares, in bytes; 0: it has none */
+    const uint64_t *known; /* the counts that were asked for, see struct coll_asking */
+    uint64_t n_known;
     struct coll_vector src, dst;
     uint32_t n_sources, n_destinations; /* neighbor_alltoallv */
     const uint32_t *source, *destination;
@@ -177,10 +179,12 @@ struct schedule {
     A(GATHER, linear, false)             \
     A(GATHER, hierarchy, false)          \
     A(GATHERV, linear, false)            \
+    A(GATHERV, hierarchy, false)         \
     A(SCATTER, knomial, false)           \
     A(SCATTER, linear, false)            \
     A(SCATTER, hierarchy, false)         \
     A(SCATTERV, linear, false)           \
+    A(SCATTERV, hierarchy, false)        \
     A(REDUCE, knomial, false)            \
     A(REDUCE, linear, true)              \
     A(REDUCE, chain, true)               \
@@ -205,6 +209,7 @@ struct schedule {
     A(ALLTOALL, hierarchy, false)        \
     A(ALLTOALLV, pairwise, false)        \
     A(ALLTOALLV, linear, false)          \
+    A(ALLTOALLV, hierarchy, false)       \
     A(SCAN, linear, true)                \
     A(SCAN, doubling, false)             \
     A(SCAN, hierarchy, false)            \
@@ -227,6 +232,20 @@ struct algorithm {
     void (*build)(struct schedule *s);
 };
 extern const struct algorithm weft__algorithms[N_ALGORITHMS];
+
+/*
+ * An algorithm whose counts are not known where they are needed. `build` adds steps of a schedule
+ * that is run before it, of 64-bit counts: SRC are those that `counts` writes (it returns how many,
+ * also for NULL), and what is in scratch memory afterwards is `known`.
+ */
+struct coll_asking {
+    void (*build)(struct schedule *s);
+    uint32_t (*counts)(const struct coll_shape *shape, uint64_t *count);
+};
+/* NULL: it asks nothing. */
+const struct coll_asking *weft__asking(unsigned algorithm);
+/* The tags of that schedule have this bit. */
+#define ASK_TAG (UINT32_C(1) << 31)
 
 /* Its name in settings and texts. */
 const char *weft__coll_name(enum coll_kind kind);

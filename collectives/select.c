@@ -116,6 +116,8 @@ static const struct choice between_hosts[] = {
     {COLL_ALLGATHER, ALGORITHM_ALLGATHER_hierarchy, 0, 64 << 10, 3, ANY, 0, ANY, COLL_HOST},
     {COLL_GATHER, ALGORITHM_GATHER_hierarchy, 0, 8 << 10, 3, ANY, 0, ANY, COLL_HOST},
     {COLL_SCATTER, ALGORITHM_SCATTER_hierarchy, 0, 8 << 10, 3, ANY, 0, ANY, COLL_HOST},
+    {COLL_GATHERV, ALGORITHM_GATHERV_hierarchy, 0, ALL, 16, ANY, 0, ANY, COLL_HOST},
+    {COLL_SCATTERV, ALGORITHM_SCATTERV_hierarchy, 0, ALL, 16, ANY, 0, ANY, COLL_HOST},
     {COLL_REDUCE_SCATTER, ALGORITHM_REDUCE_SCATTER_hierarchy, 0, 4 << 10, 3, ANY, 0, ANY,
      COLL_HOST},
     {COLL_ALLTOALL, ALGORITHM_ALLTOALL_hierarchy, 0, 256, 3, ANY, 0, ANY, COLL_HOST},
@@ -135,6 +137,7 @@ static bool fits_choice(const struct choice *c, const struct question *q) {
     if (c->algorithm == ALGORITHM_PEER) return q->peer;
     if (c->algorithm == ALGORITHM_STAGED) return true;
     if (c->algorithm == ALGORITHM_SINGLE_COPY) return q->single_copy;
+    if (q->asks_nothing && weft__asking(c->algorithm)) return false;
     return !q->fixed_order || weft__algorithms[c->algorithm].fixed_order;
 }
 

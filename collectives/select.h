@@ -55,6 +55,7 @@ struct question {
     uint64_t single_least; /* bytes from which on the built-in rows take the last of them */
     bool peer;             /* peer memory can be had */
     bool by_host;          /* groups of ranks by host can be had */
+    bool asks_nothing;     /* no algorithm that asks for counts */
     enum coll_memory memory;
 };
 unsigned weft__choose(const struct choices *choices, const struct question *question);

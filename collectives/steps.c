@@ -6,6 +6,13 @@
 #include <endpoints/messages/am.h>
 #include <weft/rma.h>
 
+/* Of one that asks for counts first: its shape. The arrays are copies, since the caller may change
+ * its own when the call has returned. */
+struct asked {
+    struct coll_shape shape;
+    uint64_t *counts; /* that this member says */
+};
+
 static const struct step *step_of(const struct collective *c, uint32_t i) {
     return &c->plan->schedule->step[i];
 }
@@ -64,7 +71,14 @@ static bool came_back(struct step_run *run, weft_status_t status) {
 
 static void advance_step(struct collective *c);
 
+static void take_known(struct collective *c);
+
+/* One that has asked for its counts goes on with its blocks. */
 static bool is_done(struct collective *c) {
+    while (c->asked && c->status == WEFT_OK && c->n_left == 0) {
+        take_known(c);
+        advance_step(c);
+    }
     return c->status == WEFT_OK && c->n_left == 0;
 }
 
@@ -364,6 +378,7 @@ static void hand_over_early(struct collective *c) {
     list_for_each_safe(at, next, &team->early) {
         struct early *early = list_of(at, struct early, of);
         if (early->seq != c->seq || early->stream != c->order->stream) continue;
+        if (c->asked && !(early->tag & ASK_TAG)) continue;
         list_remove(&early->of);
         take_in(c, early);
     }
@@ -405,42 +420,6 @@ static void give_scratch_back(struct collective *c) {
     talloc_free(surplus);
 }
 
-/* The setting coll.per_host comes first. */
-static bool groups_by_host(const weft_team_t *team, const struct coll_call *call) {
-    return team->n_hosts > 1 && !team->choices.per_group && !call->set.size;
-}
-
-/* The segment of this host serves untagged collectives, whose order is the same everywhere. */
-static uint64_t slot_of(const weft_team_t *team, const struct coll_call *call) {
-    bool has = groups_by_host(team, call) && !call->tagged && team->share.segment;
-    return has ? team->share.segment->slot : 0;
-}
-
-struct coll_shape weft__coll_shape(const weft_team_t *team, const struct coll_call *call) {
-    return (struct coll_shape){.kind = call->kind,
-                               .size = coll_size(team, call),
-                               .rank = coll_index(call, team->rank),
-                               .root = call->root,
-                               .count = call->count,
-                               .width = call->width,
-                               .segment = team->segment_bytes > call->width ? team->segment_bytes
-                                                                            : call->width,
-                               .in_place = call->in_place,
-                               .memory = call->memory,
-                               .radix = team->choices.radix,
-                               .group_of = groups_by_host(team, call) ? team->host_of : NULL,
-                               .per_group = team->choices.per_group,
-                               .choices = &team->choices,
-                               .per_core = team->per_core,
-                               .slot = slot_of(team, call),
-                               .src = call->src_blocks,
-                               .dst = call->dst_blocks,
-                               .n_sources = call->n_sources,
-                               .n_destinations = call->n_destinations,
-                               .source = call->source,
-                               .destination = call->destination};
-}
-
 /* Members that only ever send would run ahead of the others without end: now and then such a
  * collective ends with a barrier. */
 enum { UNJOINED_MOST = 32 };
@@ -456,25 +435,32 @@ static weft_status_t get_plan(weft_team_t *team, const struct coll_call *call, b
     return weft__plan_get(team, &team->plans, (enum coll_algorithm)call->algorithm, &shape, plan_p);
 }
 
-static weft_status_t set_out(struct collective *c) {
+/* In zeroed memory but for its plan. */
+static weft_status_t set_steps(struct collective *c) {
     uint32_t n = c->plan->schedule->n_steps;
-    bool joined = weft__coll_joins(c->call.kind) || c->plan->schedule->shape.joined;
     c->buffer[COLL_SRC] = (uint8_t *)c->call.src; /* never written to: the checker proves it */
     c->buffer[COLL_DST] = c->call.dst;
+    if (c->asked) c->buffer[COLL_SRC] = (uint8_t *)c->asked->counts;
     c->n_left = n;
     c->n_ready = 0;
     for (uint32_t i = n; i-- > 0;) {
         c->step[i] = (struct step_run){.collective = c, .waits = c->plan->waits[i]};
         if (c->step[i].waits == 0) c->ready[c->n_ready++] = i;
     }
-    c->n_parts = c->plan->schedule->n_shared > 0;
-    if (c->n_parts) c->engine = &weft__hosted;
-    if (c->n_parts) take_slots(c);
-    c->seq = c->order->next_seq++;
-    c->order->unjoined = joined ? 0 : c->order->unjoined + 1;
     /* The others cannot finish it without this member's key. */
     weft_status_t st = c->plan->schedule->exposes ? expose(c) : WEFT_OK;
     if (st < 0) weft__team_fail(c->team, st, c->team->rank);
+    return st;
+}
+
+static weft_status_t set_out(struct collective *c) {
+    bool joined = weft__coll_joins(c->call.kind) || c->joins;
+    c->n_parts = c->plan->schedule->n_shared > 0;
+    if (c->n_parts) c->engine = &weft__hosted;
+    weft_status_t st = set_steps(c);
+    if (c->n_parts) take_slots(c);
+    c->seq = c->order->next_seq++;
+    c->order->unjoined = joined ? 0 : c->order->unjoined + 1;
     return st;
 }
 
@@ -486,7 +472,8 @@ static bool is_kept(const struct collective *c) {
 static weft_status_t take_kept(struct collective *c) {
     struct weft_coll *kept = c->kept;
     c->order = kept->order;
-    c->plan = kept->plan[joins_now(c)];
+    c->joins = joins_now(c);
+    c->plan = kept->plan[c->joins];
     c->step = kept->step;
     c->ready = kept->ready;
     c->slots_of = kept->slots;
@@ -494,22 +481,85 @@ static weft_status_t take_kept(struct collective *c) {
     return set_out(c);
 }
 
-static weft_status_t prepare_step(struct collective *c) {
-    if (is_kept(c)) return take_kept(c);
-    weft_status_t st = weft__collective_order(c->team, &c->call, &c->order);
-    if (st == WEFT_OK) st = get_plan(c->team, &c->call, joins_now(c), &c->plan);
-    if (st < 0) return st;
-    uint32_t n = c->plan->schedule->n_steps;
+static weft_status_t take_room(struct collective *c) {
+    uint32_t n = c->plan->schedule->n_steps, shared = c->plan->schedule->n_shared;
     c->step = weft__alloc(c, (n + 1) * sizeof *c->step, "steps");
     c->ready = weft__alloc(c, (n + 1) * sizeof *c->ready, "ready");
-    uint32_t shared = c->plan->schedule->n_shared;
     if (shared) c->slots_of = weft__alloc(c, shared * sizeof *c->slots_of, "slots");
-    if (!c->step || !c->ready || (shared && !c->slots_of) ||
-        !take_scratch(c, c->plan->schedule->scratch)) {
-        weft__plan_put(&c->team->plans, c->plan);
-        return WEFT_ERR_NO_MEMORY;
+    bool made = c->step && c->ready && (c->slots_of || !shared) &&
+                take_scratch(c, c->plan->schedule->scratch);
+    return made ? WEFT_OK : WEFT_ERR_NO_MEMORY;
+}
+
+/* ---- asking for counts, before --------------------------------------------------------------- */
+
+static weft_status_t get_asking_plan(struct collective *c, const struct coll_asking *asking) {
+    struct asked *asked = weft__new(c, struct asked);
+    if (!asked) return WEFT_ERR_NO_MEMORY;
+    asked->shape = weft__coll_shape(c->team, &c->call);
+    bool kept = weft__keep_shape(asked, &asked->shape);
+    uint32_t n = asking->counts(&asked->shape, NULL);
+    asked->counts = weft__alloc(asked, (n + 1) * sizeof *asked->counts, "counts");
+    weft_status_t st = kept && asked->counts ? WEFT_OK : WEFT_ERR_NO_MEMORY;
+    if (st == WEFT_OK) st = weft__plan_ask(c->team, asking, &asked->shape, &c->plan);
+    if (st < 0) {
+        talloc_free(asked);
+        return st;
     }
-    st = set_out(c);
+    asking->counts(&asked->shape, asked->counts);
+    asked->shape.joined = c->joins;
+    c->asked = asked;
+    return WEFT_OK;
+}
+
+bool weft__steps_defer(const struct collective *c, const struct coll_wire *wire) {
+    return c->asked && !(wire->tag & ASK_TAG);
+}
+
+static void go_without(struct collective *c) {
+    for (uint32_t r = 0; r < c->team->size && c->status == WEFT_OK; r++)
+        if (c->team->member[r].gone && c->engine->needs(c, r))
+            weft__team_fail(c->team, WEFT_ERR_PEER_FAILED, r);
+}
+
+/* The counts that came make the plan of the blocks. It has no steps by slots, whose uses are taken
+ * in the order of calls. */
+static void take_known(struct collective *c) {
+    weft_team_t *team = c->team;
+    struct asked *asked = c->asked;
+    struct plan *plan = NULL;
+    asked->shape.known = (const uint64_t *)(const void *)c->buffer[COLL_SCRATCH];
+    asked->shape.n_known = c->plan->schedule->scratch / sizeof(uint64_t);
+    weft_status_t st = weft__plan_get(team, &team->plans, (enum coll_algorithm)c->call.algorithm,
+                                      &asked->shape, &plan);
+    if (st == WEFT_OK) {
+        weft__steps_release(c); /* of the asking */
+        c->plan = plan;
+        c->buffer[COLL_SCRATCH] = NULL;
+        st = take_room(c);
+    }
+    if (st == WEFT_OK) st = set_steps(c);
+    if (st < 0) {
+        weft__team_fail(team, st, team->rank);
+        return;
+    }
+    hand_over_early(c);
+    go_without(c);
+}
+
+/* ---- beginning ------------------------------------------------------------------------------- */
+
+static weft_status_t prepare_step(struct collective *c) {
+    if (is_kept(c)) return take_kept(c);
+    bool alone = coll_size(c->team, &c->call) == 1;
+    const struct coll_asking *asking = alone ? NULL : weft__asking(c->call.algorithm);
+    weft_status_t st = weft__collective_order(c->team, &c->call, &c->order);
+    if (st < 0) return st;
+    c->joins = joins_now(c);
+    st = asking ? get_asking_plan(c, asking) : get_plan(c->team, &c->call, c->joins, &c->plan);
+    if (st < 0) return st;
+    st = take_room(c);
+    if (st == WEFT_OK) st = set_out(c);
     if (st < 0) weft__steps_release(c);
     return st;
 }
@@ -555,8 +605,13 @@ void weft__steps_unkeep(struct weft_coll *kept) {
         if (kept->plan[i]) weft__plan_put(&kept->team->plans, kept->plan[i]);
 }
 
+/* None of one that could not go on for lack of memory. */
+static uint32_t n_steps_of(const struct collective *c) {
+    return c->step ? c->plan->schedule->n_steps : 0;
+}
+
 void weft__steps_recall(struct collective *c) {
-    for (uint32_t i = 0; i < c->plan->schedule->n_steps; i++)
+    for (uint32_t i = 0; i < n_steps_of(c); i++)
         if (c->step[i].request) weft_request_cancel(c->step[i].request);
 }
 
@@ -576,7 +631,7 @@ static bool needs_share(const struct collective *c, uint32_t rank) {
  * sent its message, or was sent one, before it left, and the request's status decides.
  */
 static bool needs_step(const struct collective *c, uint32_t rank) {
-    for (uint32_t i = 0; i < c->plan->schedule->n_steps; i++) {
+    for (uint32_t i = 0; i < n_steps_of(c); i++) {
         const struct step *step = step_of(c, i);
         bool meets = step->verb == STEP_SEND || step->verb == STEP_RECV;
         if (meets && rank_of(c, step) == rank && c->step[i].state < STEP_IN_FLIGHT &&
@@ -587,7 +642,7 @@ static bool needs_step(const struct collective *c, uint32_t rank) {
 }
 
 static bool awaits(const struct collective *c, uint32_t rank) {
-    for (uint32_t i = 0; i < c->plan->schedule->n_steps; i++) {
+    for (uint32_t i = 0; i < n_steps_of(c); i++) {
         const struct step *step = step_of(c, i);
         if (step->verb == STEP_RECV && rank_of(c, step) == rank &&
             c->step[i].state == STEP_IN_FLIGHT)
@@ -597,18 +652,23 @@ static bool awaits(const struct collective *c, uint32_t rank) {
 }
 
 void weft__steps_release(struct collective *c) {
-    for (uint32_t i = 0; i < c->plan->schedule->n_steps; i++) {
+    for (uint32_t i = 0; i < n_steps_of(c); i++) {
         if (!c->step[i].early) continue;
         c->team->unexpected_bytes -= c->step[i].early->len;
         weft__early_drop(c->team->worker, c->step[i].early);
     }
     if (c->exposed) weft_mem_put(c->exposed);
     c->exposed = NULL;
+    talloc_free(c->asked);
+    c->asked = NULL;
     if (is_kept(c)) return;
     talloc_free(c->step);
     talloc_free(c->ready);
     talloc_free(c->slots_of);
+    c->step = NULL;
+    c->ready = NULL;
     c->slots_of = NULL;
+    c->n_slots = 0;
     give_scratch_back(c);
     weft__plan_put(&c->team->plans, c->plan);
 }

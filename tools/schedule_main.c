@@ -33,7 +33,10 @@ struct program {
 static bool add_vectors(struct program *p) {
     uint32_t n = p->shape.size;
     uint64_t *at = weft__alloc(p->rank, 2 * (size_t)n * sizeof *at, "blocks");
-    if (!at) return false;
+    uint64_t *known = weft__alloc(p->rank, 2 * (size_t)n * n * sizeof *known, "counts");
+    if (!at || !known) return false;
+    for (size_t i = 0; i < 2 * (size_t)n * n; i++) known[i] = p->shape.count;
+    p->shape.known = known;
     for (uint32_t r = 0; r < n; r++) {
         at[r] = p->shape.count;
         at[n + r] = r * p->shape.count;

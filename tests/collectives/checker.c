@@ -36,6 +36,8 @@ struct proof {
     uint32_t head, tail;
     char *why;
     size_t why_size;
+    const struct coll_asking *asking; /* its schedule of counts is proved; or NULL */
+    uint64_t **known;                 /* what each member learnt by that; or NULL */
 };
 
 static bool refute(struct proof *p, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -195,12 +197,18 @@ static bool make_graph(struct proof *p, struct coll_shape *shape) {
     return true;
 }
 
+static uint64_t n_known(const struct proof *p, uint32_t rank) {
+    return p->known && p->known[rank] ? p->known[rank][0] : 0;
+}
+
 static bool make_shape(struct proof *p, uint32_t rank) {
     struct coll_shape *shape = &p->member[rank].shape;
     bool made = true, root = rank == p->check->shape.root;
     *shape = p->check->shape;
     shape->rank = rank;
     shape->in_place = p->check->in_place;
+    shape->n_known = n_known(p, rank);
+    shape->known = shape->n_known ? p->known[rank] + 1 : NULL;
     switch (shape->kind) {
     case COLL_GATHERV:
     case COLL_ALLGATHERV:
@@ -226,14 +234,14 @@ static bool make_shape(struct proof *p, uint32_t rank) {
     return made;
 }
 
-static void lay_out(struct member *m, const struct check *check) {
+static void lay_out(struct member *m, const struct check *check, const struct coll_asking *asking) {
     const struct coll_shape *shape = &m->shape;
-    m->len[COLL_DST] = dst_elements(shape);
-    m->len[COLL_SRC] = src_elements(shape);
+    m->len[COLL_DST] = asking ? 0 : dst_elements(shape);
+    m->len[COLL_SRC] = asking ? asking->counts(shape, NULL) : src_elements(shape);
     m->len[COLL_SCRATCH] = (m->schedule->scratch + shape->width - 1) / shape->width;
     m->base[COLL_SCRATCH] = m->len[COLL_DST];
     m->base[COLL_SRC] = m->base[COLL_SCRATCH] + m->len[COLL_SCRATCH];
-    if (!check->in_place) return;
+    if (!check->in_place || asking) return;
     switch (shape->kind) {
     case COLL_ALLREDUCE:
     case COLL_SCAN:
@@ -283,11 +291,12 @@ static bool build(struct proof *p, uint32_t rank) {
     if (!make_shape(p, rank)) return false;
     void (*by)(struct schedule *) =
         p->check->build ? p->check->build : weft__algorithms[p->check->algorithm].build;
+    if (p->asking) by = p->asking->build;
     weft_status_t status = weft__schedule_build_by(p->member, by, &m->shape, &m->schedule);
     if (status < 0) return refute(p, "rank %u: not built: %d", rank, status);
     uint32_t n = m->schedule->n_steps;
     p->n_steps += n;
-    lay_out(m, p->check);
+    lay_out(m, p->check, p->asking);
     m->waits = weft__alloc(p->member, (n + 1) * sizeof *m->waits, "waits");
     m->mate_step = weft__alloc(p->member, (n + 1) * sizeof *m->mate_step, "mates");
     m->share_step = weft__alloc(p->member, (n + 1) * sizeof *m->share_step, "shares");
@@ -882,10 +891,48 @@ static bool prove(struct proof *p) {
     if (!match(p)) return false;
     for (uint32_t r = 0; r < size; r += every)
         if (!prove_order(p, r)) return false;
-    if (!run(p) || !prove_result(p)) return false;
+    if (!run(p) || (!p->asking && !prove_result(p))) return false;
     for (uint32_t r = 0; r < size && p->words; r++)
         if (!prove_joined(p, r)) return false;
     return true;
+}
+
+/* ---- counts that are asked for --------------------------------------------------------------- */
+
+/* What a member has in scratch memory, as numbers: the counts of others. */
+static bool learn_counts(struct proof *asked, uint32_t rank, const void *parent,
+                         uint64_t **known_p) {
+    const struct member *m = &asked->member[rank];
+    uint64_t n = m->len[COLL_SCRATCH];
+    uint64_t *known = weft__alloc(parent, (n + 1) * sizeof *known, "known");
+    uint64_t *counts = weft__alloc(parent, 3 * (size_t)asked->check->shape.size * 8 + 8, "counts");
+    if (!known || !counts) return refute(asked, "no memory");
+    known[0] = n;
+    for (uint64_t i = 0; i < n; i++) {
+        int32_t got = m->memory[m->base[COLL_SCRATCH] + i];
+        if (got == NOTHING) return refute(asked, "rank %u was not answered", rank);
+        const struct symbol *leaf = &asked->symbol[got];
+        asked->asking->counts(&asked->member[~leaf->left].shape, counts);
+        known[i + 1] = counts[leaf->right];
+    }
+    talloc_free(counts);
+    *known_p = known;
+    return true;
+}
+
+static bool prove_asking(struct proof *p, const struct coll_asking *asking) {
+    struct check check = *p->check;
+    struct proof asked = {.check = &check, .why = p->why, .why_size = p->why_size};
+    check.shape.width = 8;
+    check.shape.joined = false;
+    asked.asking = asking;
+    asked.member = weft__alloc(p->member, check.shape.size * sizeof *asked.member, "askers");
+    p->known = weft__alloc(p->member, check.shape.size * sizeof *p->known, "known");
+    bool right = asked.member && p->known && prove(&asked);
+    for (uint32_t r = 0; right && r < check.shape.size; r++)
+        right = learn_counts(&asked, r, p->member, &p->known[r]);
+    talloc_free(asked.member);
+    return right;
 }
 
 bool weft__schedule_check(const struct check *check, char *why, size_t size) {
@@ -895,7 +942,8 @@ bool weft__schedule_check(const struct check *check, char *why, size_t size) {
         p.words = (check->shape.size + 63) / 64;
     p.member = weft__alloc(NULL, check->shape.size * sizeof *p.member, "members");
     if (!p.member) return refute(&p, "no memory");
-    bool right = prove(&p);
+    const struct coll_asking *asking = weft__asking(check->algorithm);
+    bool right = (!asking || check->shape.size == 1 || prove_asking(&p, asking)) && prove(&p);
     talloc_free(p.member);
     return right;
 }

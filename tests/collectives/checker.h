@@ -9,6 +9,9 @@
  * come); what may only be read is not written; the result is right in every element: each
  * contribution once, the same tree of operations at every member, and in fixed-order algorithms the
  * fold by rank from the left; and where that was asked for, no rank ends before all have begun.
+ *
+ * Of an algorithm that asks for counts, the schedule of counts is proved first; the other is built
+ * with its result.
  */
 #ifndef WEFT_TESTS_COLLECTIVES_CHECKER_H
 #define WEFT_TESTS_COLLECTIVES_CHECKER_H

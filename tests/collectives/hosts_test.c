@@ -43,6 +43,8 @@ static void look_at_team(weft_team_t *team, uint32_t rank) {
     }
     MUST(weft_team_algorithm(team, WEFT_COLL_ALLREDUCE, 8, 0, &name) == WEFT_OK, 47);
     MUST(strcmp(name, "hierarchy") == 0, 48);
+    MUST(weft_team_algorithm(team, WEFT_COLL_GATHERV, 8, 0, &name) == WEFT_OK, 49);
+    MUST(strcmp(name, "hierarchy") == 0, 49);
 }
 
 static int32_t mine[RANKS * COUNT], result[RANKS * COUNT];
@@ -81,12 +83,74 @@ static void to_all(weft_team_t *team, uint32_t rank) {
     MUST(weft_barrier_wait(team) == WEFT_OK, 69);
 }
 
-/* Several outstanding: the steps of one through the segment overlap with those of others. */
+/* Blocks that differ: only the root knows all, or each member its own. */
+static uint64_t block_of(uint32_t from, uint32_t to, uint32_t round) {
+    return (from * 3 + to * 5 + round) % 4;
+}
+
+static void uneven(weft_team_t *team, uint32_t rank, uint32_t root) {
+    uint64_t count[RANKS], given[RANKS], displs[RANKS], at = 1;
+    for (uint32_t r = 0; r < RANKS; r++) {
+        count[r] = block_of(r, 0, root) * 3;
+        displs[r] = at;
+        at += count[r] + 1;
+    }
+    for (uint64_t i = 0; i < count[rank]; i++) mine[i] = (int)(rank * 100 + i);
+    weft_status_t st =
+        weft_gatherv_wait(team, mine, count[rank], result, rank == root ? count : NULL,
+                          rank == root ? displs : NULL, WEFT_INT32, root);
+    MUST(st == WEFT_OK, 120);
+    for (uint32_t r = 0; rank == root && r < RANKS; r++)
+        for (uint64_t i = 0; i < count[r]; i++)
+            MUST(result[displs[r] + i] == (int)(r * 100 + i), 121);
+    for (uint32_t r = 0; r < RANKS; r++)
+        for (uint64_t i = 0; i < count[r]; i++) mine[displs[r] + i] = (int)(r * 50 + i);
+    st = weft_scatterv_wait(team, mine, rank == root ? count : NULL, rank == root ? displs : NULL,
+                            result, count[rank], WEFT_INT32, root);
+    MUST(st == WEFT_OK, 122);
+    for (uint64_t i = 0; i < count[rank]; i++) MUST(result[i] == (int)(rank * 50 + i), 123);
+    at = 0;
+    for (uint32_t r = 0; r < RANKS; r++) {
+        given[r] = block_of(rank, r, root);
+        count[r] = block_of(r, rank, root);
+        for (uint64_t i = 0; i < given[r]; i++) mine[at++] = (int)(rank * 1000 + r * 10 + i);
+    }
+    st = weft_alltoallv_wait(team, mine, given, NULL, result, count, NULL, WEFT_INT32);
+    MUST(st == WEFT_OK, 124);
+    at = 0;
+    for (uint32_t r = 0; r < RANKS; r++)
+        for (uint64_t i = 0; i < count[r]; i++)
+            MUST(result[at++] == (int)(r * 1000 + rank * 10 + i), 125);
+}
+
+/* With arrays that are changed as soon as the calls have returned, three at once. */
 static unsigned n_over;
 static void count_over(weft_status_t status, void *arg) {
     MUST(status == WEFT_OK, 101);
     n_over++;
 }
+static void uneven_at_once(weft_team_t *team, weft_worker_t *worker, uint32_t rank) {
+    static int32_t from[3], to[3][RANKS];
+    unsigned posted = 0;
+    weft_op_t op = {.done = count_over};
+    n_over = 0;
+    for (uint32_t k = 0; k < 3; k++) {
+        uint64_t count[RANKS];
+        for (uint32_t r = 0; r < RANKS; r++) count[r] = 1;
+        from[k] = (int)(rank + 100 * k);
+        weft_status_t st = weft_gatherv(team, &from[k], 1, to[k], rank == 5 * k ? count : NULL,
+                                        NULL, WEFT_INT32, 5 * k, &op);
+        MUST(st >= 0, 126);
+        posted += st == WEFT_IN_PROGRESS;
+        memset(count, 0xff, sizeof count);
+    }
+    while (n_over < posted) MUST(weft_worker_wait(worker, 1000) >= 0, 127);
+    for (uint32_t k = 0; k < 3; k++)
+        for (uint32_t r = 0; rank == 5 * k && r < RANKS; r++)
+            MUST(to[k][r] == (int)(r + 100 * k), 128);
+}
+
+/* Several outstanding: the steps of one through the segment overlap with those of others. */
 static void twelve_at_once(weft_team_t *team, weft_worker_t *worker, uint32_t rank) {
     enum { AT_ONCE = 12 };
     static uint64_t one[AT_ONCE], sum[AT_ONCE], row[AT_ONCE];
@@ -138,6 +202,8 @@ static void started_again(weft_team_t *team, uint32_t rank) {
 static void work(weft_team_t *team, weft_worker_t *worker, uint32_t rank) {
     uint64_t before = weft_worker_count(worker, "coll.hosted");
     for (uint32_t root = 0; root < RANKS; root += 3) rooted(team, rank, root);
+    for (uint32_t root = 0; root < RANKS; root++) uneven(team, rank, root);
+    uneven_at_once(team, worker, rank);
     for (int i = 0; i < 20; i++) to_all(team, rank);
     twelve_at_once(team, worker, rank);
     large(team, rank);
@@ -186,11 +252,13 @@ static void be_member(struct page *page, uint32_t rank) {
     struct process p = {.page = page, .rank = rank, .size = RANKS};
     char address[32];
     weft_exchange_t exchange = {rank, RANKS, page_allgather, NULL, &p};
-    const weft_setting_t settings[] = {
-        {"tcp.bind", address}, {"tcp.insecure", "yes"}, {"shm.directory", sockets}};
+    const weft_setting_t settings[] = {{"tcp.bind", address},
+                                       {"tcp.insecure", "yes"},
+                                       {"shm.directory", sockets},
+                                       {"coll.algorithms", "alltoallv:=hierarchy"}};
     snprintf(address, sizeof address, "10.88.%u.2", host_of(rank) + 1);
     alarm(60);
-    MUST(weft_context_create(&(weft_context_params_t){.settings = settings, .n_settings = 3},
+    MUST(weft_context_create(&(weft_context_params_t){.settings = settings, .n_settings = 4},
                              &p.context) == WEFT_OK,
          30);
     MUST(weft_worker_create(p.context, &(weft_worker_params_t){.transports = "self,shm,tcp"},

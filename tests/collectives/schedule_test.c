@@ -233,14 +233,15 @@ TEST(a_hierarchy_is_of_any_two) {
 /* ---- groups that share a segment ------------------------------------------------------------- */
 
 static const enum coll_algorithm hierarchies[] = {
-    ALGORITHM_BARRIER_hierarchy,        ALGORITHM_FANIN_hierarchy,
-    ALGORITHM_FANOUT_hierarchy,         ALGORITHM_BCAST_hierarchy,
-    ALGORITHM_REDUCE_hierarchy,         ALGORITHM_ALLREDUCE_hierarchy,
-    ALGORITHM_GATHER_hierarchy,         ALGORITHM_SCATTER_hierarchy,
-    ALGORITHM_REDUCE_SCATTER_hierarchy, ALGORITHM_ALLGATHER_hierarchy,
-    ALGORITHM_ALLTOALL_hierarchy,       ALGORITHM_SCAN_hierarchy,
-    ALGORITHM_EXSCAN_hierarchy,         ALGORITHM_ALLGATHERV_hierarchy,
-    ALGORITHM_REDUCE_SCATTERV_hierarchy};
+    ALGORITHM_BARRIER_hierarchy,         ALGORITHM_FANIN_hierarchy,
+    ALGORITHM_FANOUT_hierarchy,          ALGORITHM_BCAST_hierarchy,
+    ALGORITHM_REDUCE_hierarchy,          ALGORITHM_ALLREDUCE_hierarchy,
+    ALGORITHM_GATHER_hierarchy,          ALGORITHM_SCATTER_hierarchy,
+    ALGORITHM_REDUCE_SCATTER_hierarchy,  ALGORITHM_ALLGATHER_hierarchy,
+    ALGORITHM_ALLTOALL_hierarchy,        ALGORITHM_SCAN_hierarchy,
+    ALGORITHM_EXSCAN_hierarchy,          ALGORITHM_ALLGATHERV_hierarchy,
+    ALGORITHM_REDUCE_SCATTERV_hierarchy, ALGORITHM_GATHERV_hierarchy,
+    ALGORITHM_SCATTERV_hierarchy,        ALGORITHM_ALLTOALLV_hierarchy};
 static const struct choices usual_choices;
 
 static struct check hosted(enum coll_algorithm a, uint32_t size, uint32_t per_group) {
@@ -280,7 +281,8 @@ TEST(hierarchies_are_right_for_thousands_of_ranks) {
     for (unsigned i = 0; i < N_OF(hierarchies); i++) {
         enum coll_kind kind = weft__algorithms[hierarchies[i]].kind;
         bool square = kind == COLL_ALLTOALL || kind == COLL_ALLGATHER || kind == COLL_ALLGATHERV ||
-                      kind == COLL_REDUCE_SCATTER || kind == COLL_REDUCE_SCATTERV;
+                      kind == COLL_REDUCE_SCATTER || kind == COLL_REDUCE_SCATTERV ||
+                      kind == COLL_ALLTOALLV;
         struct check check = hosted(hierarchies[i], square ? 256 : 4096, 0);
         check.shape.group_of = group;
         check.every = check.shape.size / 4 + 1;
