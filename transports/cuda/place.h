@@ -36,7 +36,7 @@ weft_status_t weft__cuda_place_admits(const struct given *given, void *stream);
  * another one.
  */
 weft_status_t weft__cuda_given_check(void *context, void *stream);
-/* A stream for a worker that was given a context only; and its end, which the context may precede. */
+/* A stream for a worker that was given a context only; and its end, after the context's perhaps. */
 weft_status_t weft__cuda_stream_open(void *context, void **stream_p);
 void weft__cuda_stream_close(void *context, void *stream);
 
