@@ -153,7 +153,8 @@ void weft__ep_hold_lease(struct weft_ep *ep, const struct lease *lease) {
 }
 
 void weft__ep_follow_lease(struct weft_ep *ep, const struct lease *lease) {
-    if (ep && ep->accepted && ep->lease != lease->number) weft__ep_hold_lease(ep, lease);
+    if (ep && ep->accepted && ep->lease != lease->number && !lease->ends)
+        weft__ep_hold_lease(ep, lease);
 }
 
 /* Informs the request that is now the oldest of the endpoint. */

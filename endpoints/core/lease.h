@@ -17,6 +17,7 @@ enum { WORKER_LEASES = 64 }; /* at once; the numbers of endpoints' leases have 8
 struct lease {
     uint8_t number; /* from 1; 0: free */
     uint8_t tag_bits;
+    bool ends; /* its endpoints were asked to close: no others follow it */
     uint16_t am_first, am_count;
     uint64_t tag_first;
     struct weft_worker *user; /* the worker whose handlers run */

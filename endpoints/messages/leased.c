@@ -172,6 +172,19 @@ weft_status_t weft__leased_tag_take(weft_worker_t *worker, uint64_t tag, uint64_
     return st;
 }
 
+void weft__leased_follow(struct weft_ep *ep, uint64_t tag) {
+    const struct leases *all = ep->worker->leases;
+    for (unsigned i = 0; all && i < WORKER_LEASES; i++) {
+        const struct lease *lease = &all->lease[i];
+        if (lease->number && ((tag ^ lease->tag_first) & ~lease_tag_mask(lease)) == 0)
+            weft__ep_follow_lease(ep, lease);
+    }
+}
+
+void weft__leased_messages_drop(weft_worker_t *provider, const struct lease *lease) {
+    weft__match_drop(&provider->match, lease->tag_first, ~lease_tag_mask(lease));
+}
+
 void weft__leased_receives_stop(weft_worker_t *provider, const struct lease *lease,
                                 weft_status_t status) {
     list_for_each_safe(n, next, &lease->receives) {

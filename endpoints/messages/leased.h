@@ -27,6 +27,10 @@ weft_status_t weft__leased_tag_probe(weft_worker_t *worker, uint64_t tag, uint64
                                      weft_tag_info_t *info_p);
 weft_status_t weft__leased_tag_take(weft_worker_t *worker, uint64_t tag, uint64_t mask,
                                     weft_tag_info_t *info_p, weft_tag_message_t **message_p);
+/* An unexpected message: if its tag is of a lease, so is the endpoint that a peer has opened. */
+void weft__leased_follow(struct weft_ep *ep, uint64_t tag);
+/* The lease ends: messages for it that were not received reach no one. */
+void weft__leased_messages_drop(weft_worker_t *provider, const struct lease *lease);
 /* Ends the receives that the lease has posted with `status`. */
 void weft__leased_receives_stop(weft_worker_t *provider, const struct lease *lease,
                                 weft_status_t status);

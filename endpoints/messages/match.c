@@ -174,6 +174,24 @@ void weft__match_unlink(struct match *m, struct link *link, uint32_t most) {
     assert(link->unexpected_bytes == 0);
 }
 
+void weft__match_lease(struct match *m) {
+    const uint64_t leased = UINT64_C(1) << 63;
+    m->slow |= MATCH_LEASED;
+    list_for_each(node, &m->submit_any) {
+        struct weft_request *req = list_of(node, struct weft_request, queued);
+        if (req->match.mask & leased) continue;
+        req->match.mask |= leased;
+        req->match.tag &= ~leased;
+    }
+}
+
+void weft__match_drop(struct match *m, uint64_t tag, uint64_t mask) {
+    list_for_each_safe(node, next, &m->unexpected) {
+        struct weft_tag_message *message = list_of(node, struct weft_tag_message, in_order);
+        if (((message->tag ^ tag) & mask) == 0) drop_match(m, message);
+    }
+}
+
 void weft__match_forget_half(struct match *m, struct ep_tags *tags) {
     while (!list_empty(&tags->gathering))
         drop_match(m, list_of(tags->gathering.next, struct weft_tag_message, in_order));

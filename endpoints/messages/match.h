@@ -33,7 +33,7 @@ enum {
     MATCH_UNEXPECTED = 2,  /* a message waits for its receive */
     MATCH_DUE = 4,         /* other callbacks are due first */
     MATCH_CB_DEFERRED = 8, /* callbacks are held for the program */
-    MATCH_LEASED = 16      /* tags with the highest bit belong to holders of leases */
+    MATCH_LEASED = 16      /* tags with the highest bit belong to leases: there was one */
 };
 
 struct match {
@@ -108,6 +108,12 @@ static inline struct list *weft__match_offers(struct match *m, const struct link
                                               uint32_t offer) {
     return weft__hash_table_list(&m->by_offer, weft__match_offer_hash(m, link, offer));
 }
+/* Tags with the highest bit are leases' from now on, for good: what a peer sent may come after its
+ * lease has ended. Receives that are posted with a mask take none of them. */
+void weft__match_lease(struct match *m);
+/* Drops the unexpected messages that a receive of this tag and mask would take. Their endpoints have
+ * ended. */
+void weft__match_drop(struct match *m, uint64_t tag, uint64_t mask);
 /* An endpoint is gone: drops its offers and incomplete messages. Whole messages stay. */
 void weft__match_forget(struct match *m, struct ep_tags *tags);
 /* The link is gone: drops incomplete messages. */

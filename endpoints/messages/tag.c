@@ -373,6 +373,7 @@ struct weft_tag_message *weft__tag_unexpected(struct weft_ep *ep, uint64_t tag, 
     ep->link->unexpected_bytes += message->cost;
     weft__unread_add(worker, message->cost);
     worker->count->tag_unexpected++;
+    if (worker->leases) weft__leased_follow(ep, tag);
     return message;
 }
 

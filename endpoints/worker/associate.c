@@ -154,7 +154,7 @@ weft_status_t weft__worker_share(weft_worker_t *worker, weft_worker_t *provider,
     list_init(&lease->receives);
     weft_status_t st = weft__leased_handlers(provider, lease, true);
     if (st < 0) return st;
-    if (lease->tag_first >> 63) provider->match.slow |= MATCH_LEASED;
+    if (lease->tag_first >> 63) weft__match_lease(&provider->match);
     worker->lease = lease;
     worker->shared = provider;
     atomic_store(&worker->stub->status, WEFT_OK);
@@ -197,6 +197,7 @@ void weft__worker_drain(weft_worker_t *worker, weft_worker_t *provider, struct l
     worker->shared = NULL;
     worker->lease = NULL;
     make_dormant(worker, status);
+    lease->ends = true;
     weft__leased_listeners_close(provider, lease);
     drain_list(&provider->due, lease, status, abort);
     drain_list(&provider->endpoints, lease, status, abort);
@@ -218,9 +219,6 @@ size_t weft__worker_undrained(const weft_worker_t *provider, const struct lease 
 
 void weft__worker_unshare(weft_worker_t *provider, struct lease *lease) {
     (void)weft__leased_handlers(provider, lease, false);
+    weft__leased_messages_drop(provider, lease);
     lease->number = 0;
-    bool any = false;
-    for (unsigned i = 0; i < WORKER_LEASES; i++)
-        any |= provider->leases->lease[i].number && provider->leases->lease[i].tag_first >> 63;
-    if (!any) provider->match.slow &= ~(uint32_t)MATCH_LEASED;
 }

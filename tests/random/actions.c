@@ -74,6 +74,7 @@ void act(void) {
     uint32_t sum = 0, which;
     for (size_t i = 0; i < sizeof actions / sizeof *actions; i++) sum += actions[i].weight;
     which = below(sum);
+    if (may(MAY_ASSOCIATE) && percent(15)) return library_act();
     if (percent(6)) cancel();
     if (may(MAY_ERR) && percent(5)) err();
     if (may(MAY_KILL) && percent(1)) kill_a_socket();

@@ -8,8 +8,13 @@ struct end *end_of(weft_ep_t *ep) {
     return weft_ep_user(ep);
 }
 
+/* It may be a library's, which closes it. */
+static bool is_foreign(const struct end *end) {
+    return !end->other && !end->dialed && world->libraries;
+}
+
 bool end_lives(const struct end *end) {
-    return end->state == END_OPEN && !end->node->closing;
+    return !is_foreign(end) && end->state == END_OPEN && !end->node->closing;
 }
 
 /* No operation gave it a cause to be lost. */
@@ -170,7 +175,8 @@ static void closed(weft_status_t status, void *arg) {
 
 void end_close(struct end *end, weft_close_mode_t mode, uint32_t deadline_ms) {
     weft_op_t op = {.done = closed, .arg = end, .deadline_ms = deadline_ms};
-    if (end->using || end->node->closing || end->state == END_CLOSING || end->state == END_CLOSED)
+    if (is_foreign(end) || end->using || end->node->closing || end->state == END_CLOSING ||
+        end->state == END_CLOSED)
         return;
     weft_status_t st = weft_ep_close(end->ep, mode, &op);
     trace("close end %u, mode %d: %s", end->n, mode, weft_status_name(st));

@@ -85,6 +85,7 @@ static void steps(uint32_t n) {
         chance_of(world->seed, (uint64_t)i << 8 | 0xff);
         act();
         teams_exchange();
+        libraries_step();
         if (percent(busy ? 30 : 80)) {
             struct node *node = &world->node[below(NODES)];
             if (node->worker && node->drive != DRIVE_THREAD) drive(node);
@@ -162,6 +163,7 @@ static void drain(void) {
         if (end_lives(&world->end[i])) streams_drain(&world->end[i]);
     teams_drain();
     teams_exchange();
+    libraries_step();
     groups_release();
 }
 
@@ -191,7 +193,8 @@ static void rest(void) {
     for (int quiet = 0; quiet < 3 && now() < late;) {
         drive_all();
         drain();
-        quiet = under_way() || missing() || !streams_rest() || !teams_rest() || world->waiting
+        quiet = under_way() || missing() || !streams_rest() || !teams_rest() || !libraries_rest() ||
+                        world->waiting
                     ? 0
                     : quiet + 1;
         if (quiet != 3 || flushed) continue;
@@ -203,6 +206,7 @@ static void rest(void) {
     const struct asked *a = under_way();
     if (a) wrong("operation %u, of kind %d, never ends", a->n, a->kind);
     if (!teams_rest()) wrong("a team is never ready");
+    if (!libraries_rest()) wrong("a library never ends");
     if (world->waiting) wrong("%d closes or revocations never end", world->waiting);
 }
 
@@ -231,6 +235,7 @@ static void end(void) {
         if (!node->closing) node_close(node);
     while (!all_gone() && now() < late) drive_all();
     if (!all_gone()) wrong("a worker never ends");
+    libraries_end();
     weft_status_t st = weft_context_destroy(world->context);
     if (st < 0) wrong("the context does not end: %s", weft_status_name(st));
 }
@@ -263,6 +268,7 @@ void world_run(uint64_t seed, unsigned may, struct verdict *verdict) {
     world->has_teams = draws_teams();
     here = MAIN;
     nodes_begin();
+    libraries_begin();
     chaos();
     chance_of(seed, 1);
     rest();

@@ -28,14 +28,15 @@ enum {
 
 /* What a program may do besides what is safe: each takes away something that can be relied upon. */
 enum may {
-    MAY_CANCEL = 1,  /* operations, or give them deadlines */
-    MAY_CLOSE = 2,   /* endpoints, listeners and workers, with all that is under way */
-    MAY_KILL = 4,    /* sockets die */
-    MAY_REVOKE = 8,  /* keys, and release regions, with all that is under way */
-    MAY_REFUSE = 16, /* what a type of its own is to pack or to unpack */
-    MAY_ERR = 32,    /* calls that must be refused */
-    MAY_THREAD = 64, /* workers with a thread of their own, and a thread that owns none */
-    MAY_ALL = 127
+    MAY_CANCEL = 1,      /* operations, or give them deadlines */
+    MAY_CLOSE = 2,       /* endpoints, listeners and workers, with all that is under way */
+    MAY_KILL = 4,        /* sockets die */
+    MAY_REVOKE = 8,      /* keys, and release regions, with all that is under way */
+    MAY_REFUSE = 16,     /* what a type of its own is to pack or to unpack */
+    MAY_ERR = 32,        /* calls that must be refused */
+    MAY_THREAD = 64,     /* workers with a thread of their own, and a thread that owns none */
+    MAY_ASSOCIATE = 128, /* libraries work by the workers, and end; not with MAY_THREAD */
+    MAY_ALL = 255
 };
 
 struct node;
@@ -260,6 +261,30 @@ struct node {
     uint64_t message_serial;
 };
 
+/* An operation of a library. */
+struct deed {
+    struct deed *next;
+    struct library *library;
+    uint32_t association; /* of which it is */
+    bool accepted, notified, receives;
+    weft_tag_info_t info;
+    size_t len;
+    uint8_t bytes[];
+};
+/* One that works by a node's worker. Those of one family have the same lease on all nodes. */
+enum { FAMILIES = 2 };
+enum library_state { LIBRARY_NONE, LIBRARY_READY, LIBRARY_ENDING };
+struct library {
+    struct node *node;
+    uint32_t family, association; /* the number of the latest */
+    enum library_state state;
+    weft_worker_t *worker; /* NULL: not made yet */
+    weft_resource_t *resource;
+    weft_ep_t *ep[NODES];
+    uint32_t to_association[NODES];
+    int n_lost, returned;
+};
+
 struct world {
     uint64_t seed;
     unsigned may;
@@ -271,7 +296,10 @@ struct world {
     struct field field[FIELDS];
     struct grip grip[GRIPS];
     struct circle circle[CIRCLES];
-    bool has_teams; /* then endpoints come that are none of the program's */
+    bool has_teams;            /* then endpoints come that are none of the program's */
+    weft_context_t *libraries; /* their context; NULL: there are none */
+    struct library library[NODES][FAMILIES];
+    struct deed *deed;
     struct message message[MESSAGES];
     uint32_t n_messages;
     struct asked *asked;
@@ -376,6 +404,13 @@ void teams_drain(void);
 bool teams_rest(void);
 void teams_gone(const struct node *node);
 bool turn_may_end(const struct asked *asked, weft_status_t status);
+
+/* libraries.c */
+void libraries_begin(void);
+void library_act(void);
+void libraries_step(void); /* not in a callback */
+bool libraries_rest(void);
+void libraries_end(void);
 
 /* waits.c, errs.c */
 void wait_form(void);
