@@ -91,7 +91,7 @@ void weft__team_left(weft_team_t *team, uint32_t rank, const weft_ep_t *ep, cons
                      size_t len) {
     struct member *member = &team->member[rank];
     if (!member->leave_ep) team->n_outstanding++;
-    member->leave_ep = ep->id;
+    member->leave_ep = weft__ep_id(ep);
     weft__team_without(team, rank);
     weft__team_answer(team);
     if (notified && len == notified_bytes(team) && team_is_ready(&team->core.fsm))

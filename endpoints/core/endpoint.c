@@ -109,11 +109,11 @@ static void send_one(struct weft_ep *ep, enum wire_id id) {
     switch (id) {
     case WIRE_OPEN:
         /* An address names the worker, also over a link that was made to a listener. */
-        weft__wire_open(&m, (struct wire_open){ep->id, ep->start->dial_len ? 0 : ep->link->listener,
+        weft__wire_open(&m, (struct wire_open){weft__ep_id(ep), ep->start->dial_len ? 0 : ep->link->listener,
                                                weft__ep_unexpected(ep), weft__ep_window(ep)});
         break;
     case WIRE_ACCEPT:
-        weft__wire_accept(&m, (struct wire_accept){ep->core.peer, ep->id, weft__ep_unexpected(ep),
+        weft__wire_accept(&m, (struct wire_accept){ep->core.peer, weft__ep_id(ep), weft__ep_unexpected(ep),
                                                    weft__ep_window(ep)});
         break;
     default: weft__wire_one(&m, WIRE_CLOSE, ep->core.peer); break;
@@ -121,11 +121,16 @@ static void send_one(struct weft_ep *ep, enum wire_id id) {
     (ep->accepted ? weft__link_answer : weft__link_control)(ep->link, &m);
 }
 
+static bool is_posted_on(struct weft_ep *ep) {
+    return atomic_load_explicit(&ep->n_posted, memory_order_relaxed) > 0;
+}
+
 static void fail_requests(struct weft_ep *ep) {
     /* Stop each request once: it stays in the list if it must wait for the lane. */
     list_for_each_safe(n, next, &ep->requests) {
         weft__request_stop(list_of(n, struct weft_request, of_ep), ep->status);
     }
+    if (is_posted_on(ep)) weft__posts_fail(ep);
     weft__ep_features_lost(ep);
 }
 
@@ -178,7 +183,7 @@ static void note_end(struct weft_ep *ep, weft_status_t status) {
 }
 
 static void drained(struct weft_ep *ep) {
-    if (list_empty(&ep->requests)) step_ep(ep, EP_EV_DRAINED);
+    if (list_empty(&ep->requests) && !is_posted_on(ep)) step_ep(ep, EP_EV_DRAINED);
 }
 
 static uint64_t close_ns(const struct weft_ep *ep) {
@@ -203,9 +208,29 @@ void weft__ep_request_left(struct weft_ep *ep) {
         weft__ep_notify_later(ep, NOTICE_DRAINED);
 }
 
+/* The flushing close goes on behind what other threads submitted before it. Again while it is held:
+ * the machine holds one. */
+static void flush_and_close(struct weft_ep *ep) {
+    /* Bytes that the lane has accepted must leave, too: post a flush behind all other requests. */
+    if (ep_is_ready(&ep->core.fsm)) (void)ep->ops->flush(ep, NULL);
+    if (list_empty(&ep->requests) && ep_is_connecting(&ep->core.fsm))
+        weft__ep_abort(ep);
+    else
+        step_ep(ep, EP_EV_CLOSE);
+}
+
+void weft__ep_post_left(struct weft_ep *ep) {
+    if (atomic_fetch_sub_explicit(&ep->n_posted, 1, memory_order_relaxed) > 1 || !ep->closing)
+        return;
+    if (!ep->draining)
+        flush_and_close(ep);
+    else if (list_empty(&ep->requests))
+        weft__ep_notify_later(ep, NOTICE_DRAINED);
+}
+
 static void end_ep(struct weft_ep *ep) {
     weft__timer_stop(ep->worker->reactor, &ep->timer);
-    weft__idmap_remove(&ep->worker->eps, ep->id);
+    weft__idmap_remove(&ep->worker->eps, weft__ep_id(ep));
     weft__ep_features_ends(ep);
     weft__link_leave(ep);
     weft__ep_notify_later(ep, NOTICE_CLOSED);
@@ -273,13 +298,13 @@ void weft__ep_log_failure(const struct weft_ep *ep, weft_status_t status) {
 /* The log gets the last steps of its machine, too. */
 void weft__ep_violation(struct weft_ep *ep, weft_status_t status, const char *what) {
     char steps[2048];
-    weft__fsm_trace_print(weft__reactor_trace(ep->worker->reactor), 16, ep->id, steps,
+    weft__fsm_trace_print(weft__reactor_trace(ep->worker->reactor), 16, weft__ep_id(ep), steps,
                           sizeof steps);
     weft__count(ep->worker->reactor)->violations++;
     weft__log_limited(ep->worker->context, WEFT_LOG_WARN, "endpoints",
-                      "endpoint %08x failed: %s: %s", ep->id, weft_status_name(status), what);
+                      "endpoint %08x failed: %s: %s", weft__ep_id(ep), weft_status_name(status), what);
     weft__log_limited(ep->worker->context, WEFT_LOG_DEBUG, "endpoints",
-                      "endpoint %08x: its last steps:\n%s", ep->id, steps);
+                      "endpoint %08x: its last steps:\n%s", weft__ep_id(ep), steps);
     if (ep_is_usable(&ep->core.fsm)) ep->status = status;
     weft__ep_cause(ep, status, what);
     if (may_be_read(ep, status)) {
@@ -299,13 +324,15 @@ static void timed_out(struct timer *timer) {
     if (!ep->closing) weft__ep_log_failure(ep, WEFT_ERR_TIMED_OUT);
     if (ep->status == WEFT_OK) ep->status = WEFT_ERR_TIMED_OUT;
     note_end(ep, WEFT_ERR_TIMED_OUT);
+    if (ep->closing && is_posted_on(ep)) step_ep(ep, EP_EV_CLOSE); /* it waits for these no more */
     step_ep(ep, EP_EV_TIMEOUT);
 }
 
 /* ---- life */
 
 weft_status_t weft__ep_begin(struct weft_worker *worker, struct weft_ep *ep) {
-    weft_status_t st = weft__idmap_add(worker, &worker->eps, ep, &ep->id);
+    uint32_t id;
+    weft_status_t st = weft__idmap_add(worker, &worker->eps, ep, &id);
     if (st < 0) return st;
     ep->worker = worker;
     install_ops(ep, worker->features->wait);
@@ -315,7 +342,7 @@ weft_status_t weft__ep_begin(struct weft_worker *worker, struct weft_ep *ep) {
     list_init(&ep->requests);
     list_init(&ep->queue);
     list_append(&worker->endpoints, &ep->of_worker);
-    fsm_init(&ep->core.fsm, &ep_port, EP_IDLE, ep->id);
+    fsm_init(&ep->core.fsm, &ep_port, EP_IDLE, id);
     return WEFT_OK;
 }
 
@@ -332,7 +359,7 @@ weft_status_t weft__ep_new(struct weft_worker *worker, struct weft_ep **ep_p) {
 
 void weft__ep_leave_worker(struct weft_ep *ep) {
     weft__timer_stop(ep->worker->reactor, &ep->timer);
-    weft__idmap_remove(&ep->worker->eps, ep->id);
+    weft__idmap_remove(&ep->worker->eps, weft__ep_id(ep));
     list_remove(&ep->of_worker);
     talloc_free(ep->start);
     weft__cause_drop(ep->cause);
@@ -461,14 +488,10 @@ weft_status_t weft_ep_close(weft_ep_t *ep, weft_close_mode_t mode, const weft_op
     ep->arg = op ? op->arg : NULL;
     uint64_t most = op && op->deadline_ms ? op->deadline_ms * NS_PER_MS : close_ns(ep);
     bound_close(ep, weft__now(ep->worker->reactor) + most);
-    if (mode == WEFT_CLOSE_ABORT ||
-        (list_empty(&ep->requests) && ep_is_connecting(&ep->core.fsm))) {
+    if (mode == WEFT_CLOSE_ABORT)
         weft__ep_abort(ep);
-        return WEFT_IN_PROGRESS;
-    }
-    /* Bytes that the lane has accepted must leave, too: post a flush behind all other requests. */
-    if (ep_is_ready(&ep->core.fsm)) (void)ep->ops->flush(ep, NULL);
-    step_ep(ep, EP_EV_CLOSE);
+    else if (!is_posted_on(ep))
+        flush_and_close(ep);
     return WEFT_IN_PROGRESS;
 }
 

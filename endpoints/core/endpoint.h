@@ -62,7 +62,8 @@ struct weft_ep {
     const struct ep_ops *ops;
     struct link *link; /* NULL: lost */
     struct weft_worker *worker;
-    uint32_t id;         /* of this half, on the wire */
+    /* Operations submitted by threads that have not begun, or whose refusal is not reported yet. */
+    _Atomic uint32_t n_posted;
     uint8_t notices;     /* NOTICE_… due to the program; if any, the endpoint is in worker->due */
     bool closing : 1;    /* weft_ep_close was called, or the worker closes */
     bool draining : 1;   /* the close ends when no request is left */
@@ -112,6 +113,11 @@ struct weft_ep {
     struct ep_start *start; /* The last field: the slab uses it once the endpoint is free */
 };
 
+/* Of this half, on the wire. 0: an endpoint in associated mode without a resource. */
+static inline uint32_t weft__ep_id(const struct weft_ep *ep) {
+    return ep->core.fsm.id;
+}
+
 /* True if one-sided operations need not wait: `ops` sends at once. */
 static inline bool weft__ep_goes(const struct weft_ep *ep) {
     return ep->ready || ep->mapped;
@@ -146,6 +152,8 @@ void weft__ep_notify(struct weft_ep *ep);
 void weft__ep_notify_later(struct weft_ep *ep, uint32_t notice);
 /* A request has completed. */
 void weft__ep_request_left(struct weft_ep *ep);
+/* A submission of n_posted is a request now, or its refusal was reported. */
+void weft__ep_post_left(struct weft_ep *ep);
 /* Logs the end of an endpoint that fails alone. The end of a link has a line of its own. */
 void weft__ep_log_failure(const struct weft_ep *ep, weft_status_t status);
 /* A protocol violation of the peer: this endpoint fails, its link stays. */

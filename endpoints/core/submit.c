@@ -118,12 +118,26 @@ static void notify_submission(struct posted *p, weft_status_t status) {
     weft__program_returned(r);
 }
 
+static void leave_endpoint(struct weft_worker *worker, uint32_t id) {
+    struct weft_ep *ep = id ? weft__idmap_find(&worker->eps, id) : NULL;
+    if (ep) weft__ep_post_left(ep);
+}
+
+/* The callback comes before the endpoint forgets the submission: a close completes after all
+ * callbacks. */
+static void notify_refused(struct posted *p, weft_status_t status) {
+    struct weft_worker *worker = p->worker;
+    uint32_t ep = p->ep;
+    notify_submission(p, status);
+    leave_endpoint(worker, ep);
+}
+
 /* For a submission that completed within the call that posted it. */
 static void notify_when_there(struct posted *p, weft_status_t status) {
     struct weft_worker *worker = p->worker;
     open_gate(p);
     if (worker->callbacks.deliverable == NOTICE_ALL || !(p->op.done || p->op.completion)) {
-        notify_submission(p, status);
+        notify_refused(p, status);
         return;
     }
     p->ended = status;
@@ -137,7 +151,7 @@ unsigned weft__submit_notify(struct weft_worker *worker, unsigned most) {
     for (; n < most && (node = list_pop(&worker->callbacks.held_posted)) != NULL; n++) {
         struct posted *p = list_of(node, struct posted, queued);
         if (p->ended < 0) weft__causes_clear();
-        notify_submission(p, p->ended);
+        notify_refused(p, p->ended);
     }
     return n;
 }
@@ -183,10 +197,12 @@ static void run_submission(struct remote *remote) {
     weft_op_t op = op_of(p);
     weft__causes_clear(); /* the call below notes causes of this failure */
     weft_status_t st = p->handle.status < 0 ? p->handle.status : post_submission(p, &op);
-    if (st != WEFT_IN_PROGRESS)
+    if (st != WEFT_IN_PROGRESS) {
         notify_when_there(p, st);
-    else if (!op.request_p)
-        give_back(p);
+        return;
+    }
+    leave_endpoint(p->worker, p->ep);
+    if (!op.request_p) give_back(p);
 }
 
 /* ---- the other thread's side */
@@ -251,6 +267,13 @@ static weft_status_t limit_wait(struct posted *p) {
     return weft__timer_start(r, &p->deadline, p->ends_at);
 }
 
+/* Its call was refused: the endpoint waits for it no more. */
+static void run_refused(struct remote *remote) {
+    struct posted *p = (struct posted *)remote;
+    leave_endpoint(p->worker, p->ep);
+    give_back(p);
+}
+
 /* The stream may get there before this returns. */
 static weft_status_t post_behind_stream(struct posted *p) {
     weft_completion_t *completion = p->op.completion;
@@ -268,19 +291,27 @@ static weft_status_t post_behind_stream(struct posted *p) {
     if (completion) completion->count--;
     if (named_p) *named_p = NULL;
     if (p->ends_at) weft__timer_release(r, &p->deadline);
-    give_back(p);
+    p->remote.run = run_refused;
+    weft__reactor_submit(r, &p->remote);
     return st;
 }
 
-/* A receive of the worker, or what endpoints do that are there: all of it is refused now. */
-static void worker_is_closing(void *posted) {
+/* What waits for a stream, on one endpoint or everywhere, is refused now. */
+static bool refuse_waiting(void *posted, const void *of_ep) {
     struct posted *p = posted;
-    p->handle.status = WEFT_ERR_CLOSED;
+    const struct weft_ep *ep = of_ep;
+    if (ep && p->ep != weft__ep_id(ep)) return false;
+    p->handle.status = ep ? (weft_status_t)ep->status : WEFT_ERR_CLOSED;
     stream_reached(p);
+    return true;
 }
 
 void weft__posts_close(struct weft_worker *worker) {
-    weft__cuda_gates_leave(worker, worker_is_closing);
+    weft__cuda_gates_leave(worker, refuse_waiting, NULL);
+}
+
+void weft__posts_fail(struct weft_ep *ep) {
+    weft__cuda_gates_leave(ep->worker, refuse_waiting, ep);
 }
 
 weft_status_t weft__post(weft_worker_t *worker, weft_ep_t *ep, submit_fn fn,
@@ -293,7 +324,7 @@ weft_status_t weft__post(weft_worker_t *worker, weft_ep_t *ep, submit_fn fn,
     if (!p) return WEFT_ERR_NO_MEMORY;
     p->worker = worker;
     p->fn = fn;
-    p->ep = ep ? ep->id : 0;
+    p->ep = ep ? weft__ep_id(ep) : 0;
     p->remote.run = run_submission;
     list_init(&p->queued);
     weft_status_t st = copy_args(p, args);
@@ -302,6 +333,7 @@ weft_status_t weft__post(weft_worker_t *worker, weft_ep_t *ep, submit_fn fn,
         return st;
     }
     copy_op(p, op);
+    if (ep) atomic_fetch_add_explicit(&ep->n_posted, 1, memory_order_relaxed);
     if (p->op.stream) return post_behind_stream(p);
     weft__reactor_submit(worker->reactor, &p->remote);
     return WEFT_IN_PROGRESS;

@@ -42,8 +42,9 @@ static inline weft_status_t weft__call_enter(const struct weft_worker *worker,
 void weft__post_stop(struct weft_request *handle, weft_status_t status);
 /* The request has ended, and its callback waits for the program: no stream waits for that. */
 void weft__post_over(const struct weft_request *req);
-/* The worker closes: what waits for streams ends. */
+/* The worker closes, or the endpoint is lost: what waits for streams ends. */
 void weft__posts_close(struct weft_worker *worker);
+void weft__posts_fail(struct weft_ep *ep);
 
 /* weft_request_cancel on a thread that does not own the worker. */
 void weft__post_cancel(struct weft_request *req);

@@ -262,7 +262,7 @@ static inline struct weft_ep *weft__ep_lookup_uncached(const struct lane *lane, 
 static inline struct weft_ep *weft__ep_lookup_cached(const struct lane *lane, uint32_t id) {
     const struct link *link = lane->owner;
     struct weft_ep *ep = link ? link->last_ep : NULL;
-    if (UNLIKELY(!ep || ep->id != id)) return weft__ep_lookup_uncached(lane, id);
+    if (UNLIKELY(!ep || weft__ep_id(ep) != id)) return weft__ep_lookup_uncached(lane, id);
     assert(weft__ep_may_receive(ep) && ep->link == link);
     return ep;
 }

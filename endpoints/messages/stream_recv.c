@@ -58,7 +58,7 @@ static struct chunk *new_chunk(struct stream *s, size_t len) {
     size_t size = len > CHUNK_LEAST ? len : CHUNK_LEAST;
     struct chunk *chunk = weft__alloc(s, sizeof *chunk + size, "stream bytes");
     if (!chunk) return NULL;
-    *chunk = (struct chunk){.ep = s->ep->id, .size = (uint32_t)size};
+    *chunk = (struct chunk){.ep = weft__ep_id(s->ep), .size = (uint32_t)size};
     list_append(&s->chunks, &chunk->in_order);
     return chunk;
 }

@@ -340,7 +340,7 @@ struct ep_tags *weft__ep_tags(struct weft_ep *ep) {
 static void init_message(struct weft_tag_message *message, struct weft_ep *ep, uint64_t tag,
                          size_t len) {
     *message = (struct weft_tag_message){.worker = ep->worker,
-                                         .ep = ep->id,
+                                         .ep = weft__ep_id(ep),
                                          .tag = tag,
                                          .len = len,
                                          .cost = (uint32_t)len + MESSAGE_COST};

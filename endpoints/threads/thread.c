@@ -151,7 +151,7 @@ static void hold_am(weft_ep_t *ep, weft_am_t *am, void *arg) {
         return;
     }
     held->id = id;
-    held->ep = ep ? ep->id : 0;
+    held->ep = ep ? weft__ep_id(ep) : 0;
     held->size = size;
     held->am = (weft_am_t){.header = held->bytes,
                            .header_len = am->header_len,

@@ -116,4 +116,5 @@ PROGRAMS(what_is_sent_by_threads_comes_once, 30, MAY_THREAD, 0)
 PROGRAMS(what_threads_send_or_cancel_is_notified_once, 20, MAY_THREAD | MAY_CANCEL, 0)
 PROGRAMS(what_libraries_do_on_a_shared_worker_is_notified_once, 40, MAY_ASSOCIATE,
          MAY_CLOSE | MAY_KILL | MAY_CANCEL)
+PROGRAMS(what_threads_send_or_close_is_notified_once, 20, MAY_THREAD | MAY_CLOSE, MAY_CANCEL)
 PROGRAMS(anything_may_be_asked_in_any_order, 60, 0, MAY_ANYTHING)

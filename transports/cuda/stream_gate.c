@@ -243,13 +243,13 @@ void weft__cuda_gate_open(struct cuda_gate *gate) {
     pthread_mutex_unlock(&mutex);
 }
 
-void weft__cuda_gates_leave(const void *owner, void (*fn)(void *arg)) {
+void weft__cuda_gates_leave(const void *owner, bool (*leaves)(void *arg, const void *which),
+                            const void *which) {
     pthread_mutex_lock(&mutex);
     for (struct list *n = gates.next; n != &gates; n = n->next) {
         struct cuda_gate *gate = list_of(n, struct cuda_gate, of_all);
         if (gate->owner != owner || gate->is_reached) continue;
-        gate->is_reached = true;
-        fn(gate->arg);
+        gate->is_reached = leaves(gate->arg, which);
     }
     pthread_mutex_unlock(&mutex);
 }

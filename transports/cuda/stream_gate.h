@@ -29,7 +29,9 @@ weft_status_t weft__cuda_gate_place(struct cuda_gate *gate);
 bool weft__cuda_gate_leave(struct cuda_gate *gate);
 /* Later work of the stream may run. The gate is gone for its owner, who was reached or has left. */
 void weft__cuda_gate_open(struct cuda_gate *gate);
-/* Leaves all gates of an owner, and calls `fn` with the `arg` of each, with locks held. */
-void weft__cuda_gates_leave(const void *owner, void (*fn)(void *arg));
+/* Leaves the gates of an owner for which `leaves` says so. It gets the `arg` of each, with locks
+ * held, and only submits. */
+void weft__cuda_gates_leave(const void *owner, bool (*leaves)(void *arg, const void *which),
+                            const void *which);
 
 #endif
