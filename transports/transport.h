@@ -454,9 +454,11 @@ struct lane_ops {
 struct lane {
     const struct lane_ops *ops;
     struct iface *iface;
-    void *owner;
+    void *owner;                /* what the lane belongs to, for its iface's owner; see owner_id */
     const lane_am_fn *handlers; /* replace the iface's, or NULL; ops->recv_msg writes it */
-    bool scarce;                /* counts towards attr.scarce */
+    /* For the iface's owner: which object `owner` is, if the place is used again by others. */
+    uint32_t owner_id;
+    bool scarce; /* counts towards attr.scarce */
 };
 
 /* ---- the operations of an iface -------------------------------------------------------------- */

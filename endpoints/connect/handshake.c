@@ -119,7 +119,7 @@ static bool is_awaited(const struct link *link) {
 }
 
 void weft__link_on_hello(struct lane *lane, unsigned id, const void *data, size_t len) {
-    struct link *link = lane->owner;
+    struct link *link = weft__lane_link(lane);
     struct wire_hello hello;
     if (!link) return;
     if (!weft__wire_read_hello(data, len, &hello)) {

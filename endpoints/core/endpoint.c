@@ -109,12 +109,13 @@ static void send_one(struct weft_ep *ep, enum wire_id id) {
     switch (id) {
     case WIRE_OPEN:
         /* An address names the worker, also over a link that was made to a listener. */
-        weft__wire_open(&m, (struct wire_open){weft__ep_id(ep), ep->start->dial_len ? 0 : ep->link->listener,
+        weft__wire_open(&m, (struct wire_open){weft__ep_id(ep),
+                                               ep->start->dial_len ? 0 : ep->link->listener,
                                                weft__ep_unexpected(ep), weft__ep_window(ep)});
         break;
     case WIRE_ACCEPT:
-        weft__wire_accept(&m, (struct wire_accept){ep->core.peer, weft__ep_id(ep), weft__ep_unexpected(ep),
-                                                   weft__ep_window(ep)});
+        weft__wire_accept(&m, (struct wire_accept){ep->core.peer, weft__ep_id(ep),
+                                                   weft__ep_unexpected(ep), weft__ep_window(ep)});
         break;
     default: weft__wire_one(&m, WIRE_CLOSE, ep->core.peer); break;
     }
@@ -302,7 +303,8 @@ void weft__ep_violation(struct weft_ep *ep, weft_status_t status, const char *wh
                           sizeof steps);
     weft__count(ep->worker->reactor)->violations++;
     weft__log_limited(ep->worker->context, WEFT_LOG_WARN, "endpoints",
-                      "endpoint %08x failed: %s: %s", weft__ep_id(ep), weft_status_name(status), what);
+                      "endpoint %08x failed: %s: %s", weft__ep_id(ep), weft_status_name(status),
+                      what);
     weft__log_limited(ep->worker->context, WEFT_LOG_DEBUG, "endpoints",
                       "endpoint %08x: its last steps:\n%s", weft__ep_id(ep), steps);
     if (ep_is_usable(&ep->core.fsm)) ep->status = status;
@@ -432,7 +434,7 @@ struct weft_ep *weft__ep_lookup_slow(struct lane *lane, uint32_t id, const char 
     if (ep_is_connecting(&ep->core.fsm)) weft__ep_violation(ep, WEFT_ERR_PROTOCOL, what);
     if (!ep_is_connected(&ep->core.fsm) || !ep->core.peer) return NULL;
     if (ep->notices) weft__ep_notify(ep);
-    return ep->link == lane->owner ? ep : NULL; /* a callback may have closed it */
+    return ep->link == weft__lane_link(lane) ? ep : NULL; /* a callback may have closed it */
 }
 
 /* ---- the user's calls */

@@ -232,6 +232,8 @@ static void drop_reason(struct weft_worker *worker, char *why) {
     talloc_free(reason_of(why));
 }
 
+struct link weft__no_link;
+
 static const struct link_ext empty_ext;
 static struct link_ext *const no_ext = (struct link_ext *)(uintptr_t)&empty_ext;
 
@@ -250,7 +252,8 @@ static void free_ext(struct link *link) {
 /* Messages that its lanes still receive must not reach a freed link. */
 static void disown_lanes(const struct link *link) {
     for (unsigned i = 0; i < LINK_LANES; i++)
-        if (link->lanes[i] && link->lanes[i]->owner == link) link->lanes[i]->owner = NULL;
+        if (link->lanes[i] && weft__lane_link(link->lanes[i]) == link)
+            weft__lane_set_link(link->lanes[i], NULL);
 }
 
 static void end_link(struct link *link) {
@@ -267,6 +270,7 @@ static void end_link(struct link *link) {
     drop_reason(link->worker, link->why);
     link->uri = NULL;
     link->why = NULL;
+    link->core.fsm.id = 0; /* no lane names it any more, whatever it holds */
     weft__slab_free_later(&link->worker->pools.links, link);
 }
 
@@ -358,6 +362,12 @@ static void time_is_up(struct timer *timer) {
         handshake_due(link);
 }
 
+/* Not 0: a lane without a link has that. */
+static uint32_t next_id(struct weft_worker *worker) {
+    if (++worker->last_link_id == 0) worker->last_link_id++;
+    return worker->last_link_id;
+}
+
 static weft_status_t new_link(struct weft_worker *worker, struct lane *lane, struct link **link_p) {
     struct link *link = weft__slab_take(&worker->pools.links);
     if (!link) return WEFT_ERR_NO_MEMORY;
@@ -373,7 +383,7 @@ static weft_status_t new_link(struct weft_worker *worker, struct lane *lane, str
     list_init(&link->of_peer);
     list_init(&link->backlog);
     list_init(&link->rma_wait);
-    fsm_init(&link->core.fsm, &link_port, LINK_IDLE, (uint32_t)(uintptr_t)link);
+    fsm_init(&link->core.fsm, &link_port, LINK_IDLE, next_id(worker));
 
     weft_status_t st = weft__timer_reserve(worker->reactor, &link->timer);
     if (st < 0) {
@@ -382,7 +392,7 @@ static weft_status_t new_link(struct weft_worker *worker, struct lane *lane, str
     }
     list_append(&worker->links, &link->of_worker);
     worker->n_lanes++;
-    lane->owner = link;
+    weft__lane_set_link(lane, link);
     *link_p = link;
     return WEFT_OK;
 }
@@ -391,7 +401,7 @@ static weft_status_t new_link(struct weft_worker *worker, struct lane *lane, str
 static void drop_lane(struct lane *lane) {
     struct weft_worker *worker = lane->iface->owner;
     worker->n_lanes++;
-    lane->owner = NULL;
+    weft__lane_set_link(lane, NULL);
     lane->ops->close(lane, false);
 }
 
@@ -536,7 +546,7 @@ void weft__link_violation(struct link *link, const char *what) {
 }
 
 struct link *weft__link_of(struct lane *lane, const char *what) {
-    struct link *link = lane->owner;
+    struct link *link = weft__lane_link(lane);
     if (!link || link_is_over(&link->core.fsm)) return NULL;
     if (link_is_up(&link->core.fsm)) return link;
     weft__link_violation(link, what);
@@ -566,15 +576,16 @@ void weft__link_accepted(struct lane *lane, void *listen_arg) {
 }
 
 void weft__link_lane_up(struct lane *lane) {
-    struct link *link = lane->owner;
+    struct link *link = weft__lane_link(lane);
     if (!link) return;
     if (!link->peer) link->peer = proven_id(lane);
     link_step(link, LINK_EV_LANE_UP);
 }
 
 void weft__link_lane_closed(struct lane *lane) {
-    if (lane->owner)
-        link_step(lane->owner, LINK_EV_LANE_CLOSED);
+    struct link *link = weft__lane_link(lane);
+    if (link)
+        link_step(link, LINK_EV_LANE_CLOSED);
     else
         weft__worker_link_gone(lane->iface->owner);
 }

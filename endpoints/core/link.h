@@ -114,6 +114,29 @@ struct link {
     char *uri;
 };
 
+/* Its id: no other link of its worker has or had it. 0 once the link has ended. */
+static inline uint32_t weft__link_id(const struct link *link) {
+    return link->core.fsm.id;
+}
+/*
+ * A lane holds the id of its link, and the place in the worker's slab where the link was. The slab
+ * keeps its places for links, so the id can be compared there at any time: a link that has ended,
+ * and the next one in its place, have another. Nothing else follows lane->owner.
+ */
+extern struct link weft__no_link; /* the place for lanes without a link; its id is 0 */
+enum { NO_LINK_ID = 1 };          /* what they hold */
+
+/* The lane belongs to that link from now on; NULL: to none. */
+static inline void weft__lane_set_link(struct lane *lane, struct link *link) {
+    lane->owner = link ? link : &weft__no_link;
+    lane->owner_id = link ? weft__link_id(link) : NO_LINK_ID;
+}
+/* The link of a lane; NULL: it has none, or the link has ended. */
+static inline struct link *weft__lane_link(const struct lane *lane) {
+    struct link *link = lane->owner; /* NULL: new, weft__lane_set_link comes */
+    return link && lane->owner_id == weft__link_id(link) ? link : NULL;
+}
+
 static inline const struct link_switch_ops *weft__link_switch_ops(const struct link *link) {
     const struct link_switch *s = (const void *)link->more->switching;
     return s ? s->ops : NULL;

@@ -126,6 +126,7 @@ struct weft_worker {
     const struct features *features; /* what other rooms hang on links and endpoints */
     struct iface *iface[WORKER_IFACES];
     uint32_t n_ifaces, n_attachments, n_lanes;
+    uint32_t last_link_id;
     uint64_t id;
     struct calibration calibration;
     struct protocol_limits limits[WORKER_IFACES]; /* of iface[i] */
@@ -242,11 +243,14 @@ static inline weft_status_t weft__link_send_ctrl(const struct link *link, struct
     memcpy(&first, m->bytes, sizeof first);
     return lane->ops->am_short(lane, m->id, first, m->bytes + sizeof first, m->len - sizeof first);
 }
+static inline struct weft_ep *weft__ep_of_link(const struct link *link, uint32_t id) {
+    struct weft_ep *ep = weft__idmap_find(&link->worker->eps, id);
+    return ep && ep->link == link ? ep : NULL;
+}
 /* The endpoint that a message on this lane names. NULL: it has gone, or belongs to another peer. */
 static inline struct weft_ep *weft__ep_of_lane(const struct lane *lane, uint32_t id) {
-    const struct link *link = lane->owner;
-    struct weft_ep *ep = link ? weft__idmap_find(&link->worker->eps, id) : NULL;
-    return ep && ep->link == link ? ep : NULL;
+    const struct link *link = weft__lane_link(lane);
+    return link ? weft__ep_of_link(link, id) : NULL;
 }
 /* The same for messages that only an accepted half may send. Before ACCEPT they are a violation,
  * after the close they are dropped. Due notices run first. */
@@ -254,16 +258,18 @@ struct weft_ep *weft__ep_lookup_slow(struct lane *lane, uint32_t id, const char 
 static inline bool weft__ep_may_receive(const struct weft_ep *ep) {
     return ep_is_connected(&ep->core.fsm) && ep->core.peer && !ep->notices;
 }
-static inline struct weft_ep *weft__ep_lookup_uncached(const struct lane *lane, uint32_t id) {
-    struct weft_ep *ep = weft__ep_of_lane(lane, id);
+static inline struct weft_ep *weft__ep_lookup_uncached(const struct link *link, uint32_t id) {
+    if (UNLIKELY(!link->worker)) return NULL; /* weft__no_link */
+    struct weft_ep *ep = weft__ep_of_link(link, id);
     return ep && weft__ep_may_receive(ep) ? ep->link->last_ep = ep : NULL;
 }
 /* Most messages name the endpoint of the message before: then no load depends on the message. */
 static inline struct weft_ep *weft__ep_lookup_cached(const struct lane *lane, uint32_t id) {
-    const struct link *link = lane->owner;
-    struct weft_ep *ep = link ? link->last_ep : NULL;
-    if (UNLIKELY(!ep || weft__ep_id(ep) != id)) return weft__ep_lookup_uncached(lane, id);
-    assert(weft__ep_may_receive(ep) && ep->link == link);
+    const struct link *link = lane->owner; /* a lane that receives has one, or weft__no_link */
+    struct weft_ep *ep = link->last_ep;
+    if (UNLIKELY(!ep || weft__ep_id(ep) != id)) ep = weft__ep_lookup_uncached(link, id);
+    if (UNLIKELY(lane->owner_id != weft__link_id(link))) return NULL;
+    assert(!ep || (weft__ep_may_receive(ep) && ep->link == link));
     return ep;
 }
 /* Clears the cache: the endpoint has a notice due, or leaves its link. */

@@ -36,7 +36,7 @@ static const lane_am_fn nothing_is_received[LANE_AM_IDS] = {[0 ... LANE_AM_IDS -
 
 /* The worker waits for its last word. */
 static void drop_resume(struct lane *raw) {
-    raw->owner = NULL;
+    weft__lane_set_link(raw, NULL);
     raw->ops->recv_msg(raw, nothing_is_received);
     raw->ops->close(raw, false);
 }
@@ -66,7 +66,7 @@ static void drop_fresh(struct retain *r) {
 
 /* On a lane that has not greeted, anything else breaks it. */
 static void sent_too_early(struct lane *fresh, unsigned id, const void *data, size_t len) {
-    struct link *link = fresh->owner;
+    struct link *link = weft__lane_link(fresh);
     if (!link) return;
     link->more->retain->missed = true;
     later(link->more->retain);
@@ -78,7 +78,7 @@ static const lane_am_fn handshake_is_received[LANE_AM_IDS] = {
     [WIRE_HELLO + 1 ... LANE_AM_IDS - 1] = sent_too_early};
 
 static void take_fresh(struct retain *r, struct lane *fresh, const lane_am_fn *receives) {
-    fresh->owner = r->link;
+    weft__lane_set_link(fresh, r->link);
     fresh->ops->recv_msg(fresh, receives);
     r->link->worker->n_lanes++;
     r->fresh = fresh;
@@ -412,7 +412,8 @@ weft_status_t weft__retain_begin(struct link *link, const void *address, size_t 
     r->raw = link->lane;
     r->iface = link->lane->iface;
     r->up = r->iface->up->am;
-    r->lane = (struct lane){.ops = &weft__retain_ops_open, .iface = r->iface, .owner = link};
+    r->lane = (struct lane){.ops = &weft__retain_ops_open, .iface = r->iface};
+    weft__lane_set_link(&r->lane, link);
     r->runs = r->iface->attr.runs;
     weft__retain_log_init(&r->log, r,
                           weft__setting_u64(worker->context, SETTING_FAILOVER_RETAIN_BYTES));
@@ -424,7 +425,7 @@ weft_status_t weft__retain_begin(struct link *link, const void *address, size_t 
     r->lazy.fire = lazy_over;
     r->close_at.fire = close_over;
     r->process.ended = peer_ended;
-    fsm_init(&r->core.fsm, &port, RESUME_STEADY, link->core.fsm.id);
+    fsm_init(&r->core.fsm, &port, RESUME_STEADY, weft__link_id(link));
     if (!link->dialed) /* it sends it in its answer; the dialer keeps it */
         for (unsigned i = 0; i < WIRE_TICKET; i += 8) {
             uint64_t word = weft__random(worker->reactor);
@@ -459,14 +460,14 @@ void weft__retain_follow(struct link *link, struct lane *lane, struct link *next
     link->more->retain = NULL;
     next->more->retain = r;
     r->link = next;
-    if (r->raw) r->raw->owner = next;
-    if (r->fresh) r->fresh->owner = next;
+    if (r->raw) weft__lane_set_link(r->raw, next);
+    if (r->fresh) weft__lane_set_link(r->fresh, next);
 }
 
 /* ---- what transports report ------------------------------------------------------------------ */
 
 static struct retain *retain_of(const struct lane *lane) {
-    const struct link *link = lane->owner;
+    const struct link *link = weft__lane_link(lane);
     return link ? link->more->retain : NULL;
 }
 

@@ -33,7 +33,7 @@ static inline void count_retained(struct retain *r, size_t len) {
 }
 
 static void recv_counted(struct lane *raw, unsigned id, const void *data, size_t len) {
-    struct link *link = raw->owner;
+    struct link *link = weft__lane_link(raw);
     if (UNLIKELY(!link)) return;
     struct retain *r = link->more->retain;
     count_retained(r, len);
@@ -91,7 +91,7 @@ static void was_asked(struct retain *r, const void *data, size_t len) {
 }
 
 static void received_lane(struct lane *raw, unsigned id, const void *data, size_t len) {
-    struct link *link = raw->owner;
+    struct link *link = weft__lane_link(raw);
     if (!link) return;
     struct retain *r = link->more->retain;
     switch (weft__lane_kind(data, len)) {
@@ -103,7 +103,7 @@ static void received_lane(struct lane *raw, unsigned id, const void *data, size_
 
 /* Handshakes and this layer's own control messages are not counted. */
 static void pass_handshake(struct lane *raw, unsigned id, const void *data, size_t len) {
-    struct link *link = raw->owner;
+    struct link *link = weft__lane_link(raw);
     if (link) link->more->retain->up[id](&link->more->retain->lane, id, data, len);
 }
 
@@ -115,7 +115,7 @@ static const lane_am_fn handlers[LANE_AM_IDS] = {[0 ... WIRE_HELLO - 1] = recv_c
                                                      recv_counted};
 
 void weft__retain_recv(struct retain *r, struct lane *raw) {
-    raw->owner = r->link;
+    weft__lane_set_link(raw, r->link);
     raw->ops->recv_msg(raw, handlers);
 }
 

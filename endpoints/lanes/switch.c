@@ -120,7 +120,7 @@ static struct link *detach(struct switching *s, uint8_t i) {
     if (s->bound.old == lane) s->bound.old = NULL;
     recv_msg(lane, s->received_by[i]);
     s->received_by[i] = NULL;
-    lane->owner = aux_link;
+    weft__lane_set_link(lane, aux_link);
     weft__retain_follow(link, lane, aux_link);
     aux_link->more->main = NULL;
     s->aux_link = NULL;
@@ -291,7 +291,7 @@ static struct switching *switching_of(struct link *link) {
     s->lane[0] = link->lanes[0];
     s->job.run = run_job;
     s->pending.retry = room;
-    weft__switch_init(&s->core, &switch_port, link->core.fsm.id);
+    weft__switch_init(&s->core, &switch_port, weft__link_id(link));
     link->more->switching = s;
     return s;
 }
@@ -395,7 +395,7 @@ void weft__switch_up(struct link *aux_link) {
     uint8_t i = s->core.out ^ 1;
     s->lane[i] = link->lanes[1] = lane;
     link->n_lanes = 2;
-    lane->owner = link;
+    weft__lane_set_link(lane, link);
     s->core.base = s->lane[i ^ 1]->scarce && !lane->scarce ? i : i ^ 1;
     weft__hold_clear(&s->hold);
     hold_switch(s, i);

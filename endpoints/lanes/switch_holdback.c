@@ -8,7 +8,7 @@
 static const struct hold_limit limit = {SWITCH_MESSAGE, SWITCH_HOLD + SWITCH_SLACK};
 
 static void hold_message(struct lane *lane, unsigned id, const void *data, size_t len) {
-    struct link *link = lane->owner;
+    struct link *link = weft__lane_link(lane);
     struct switching *s = link ? link->more->switching : NULL;
     if (!s || switch_is_over(&s->core.fsm)) return; /* the lane is being closed */
     weft_status_t st = weft__hold_add(&s->hold, link->worker, limit, (uint8_t)id, data, len);

@@ -13,7 +13,7 @@ static struct bound *bound_of(struct lane *lane) {
 }
 
 static weft_status_t full_limit(struct bound *b) {
-    struct link *link = b->raw->owner;
+    struct link *link = weft__lane_link(b->raw);
     if (!b->full_at) b->full_at = weft__now(link->worker->reactor);
     return WEFT_NO_RESOURCE;
 }
@@ -73,7 +73,7 @@ static weft_status_t flush_old(struct bound *b, struct completion *completion) {
     completion->count++;
     weft_status_t st = b->old->ops->flush(b->old, completion);
     if (st != WEFT_IN_PROGRESS) completion->count--;
-    return weft__switch_has_left(b->raw->owner, st) ? WEFT_OK : st;
+    return weft__switch_has_left(weft__lane_link(b->raw), st) ? WEFT_OK : st;
 }
 
 /* The caller has counted one step; a second one is counted if both lanes are IN_PROGRESS. If the
@@ -169,10 +169,11 @@ static const struct lane_ops bound_ops = {.am_short = am_short,
                                           .rma = &bound_rma_ops};
 
 void weft__bound_init(struct bound *b, struct link *link, struct lane *raw, struct lane *old) {
-    *b = (struct bound){.lane = {.ops = &bound_ops, .iface = raw->iface, .owner = link},
+    *b = (struct bound){.lane = {.ops = &bound_ops, .iface = raw->iface},
                         .raw = raw,
                         .old = old,
                         .most =
                             weft__setting_u64(link->worker->context, SETTING_LANES_REORDER_BYTES)};
+    weft__lane_set_link(&b->lane, link);
     assert(b->most <= SWITCH_HOLD);
 }

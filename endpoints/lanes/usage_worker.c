@@ -45,7 +45,7 @@ static void early(struct job *job) {
 
 /* Earlier receptions of a link that was not noted do not count. */
 static void worked(struct lane *lane, uint64_t bytes) {
-    struct link *link = lane->owner;
+    struct link *link = weft__lane_link(lane);
     if (!link) return;
     if (link->more->main) link = link->more->main; /* a rail */
     struct tracking *t = link->worker->tracking;

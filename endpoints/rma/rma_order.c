@@ -198,7 +198,7 @@ void weft__rma_performed(struct weft_ep *ep, uint64_t order) {
 }
 
 void weft__rma_keyed(struct lane *lane) {
-    struct link *link = lane->owner;
+    struct link *link = weft__lane_link(lane);
     if (link && link->more->main) link = link->more->main;
     if (!link) return;
     for (struct list *n = link->endpoints.next, *next; n != &link->endpoints; n = next) {

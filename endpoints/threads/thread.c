@@ -166,7 +166,7 @@ static void hold_am(weft_ep_t *ep, weft_am_t *am, void *arg) {
         arrival->taken = true;
     }
     list_append(&t->held, &held->queued);
-    note_held(t, held, ep ? ep->link : worker->kept.alone->owner);
+    note_held(t, held, ep ? ep->link : weft__lane_link(worker->kept.alone));
     weft__thread_news(worker);
 }
 

@@ -37,7 +37,7 @@ static const struct placement_kind data_kind = {.begin = data_begins, .ended = d
 
 bool weft__place_data(struct lane *lane, const void *head, size_t head_len, size_t len,
                       struct placement_record *of, struct placement *to) {
-    struct link *rail = lane->owner, *link = rail->more->main ? rail->more->main : rail;
+    struct link *rail = weft__lane_link(lane), *link = rail->more->main ? rail->more->main : rail;
     struct wire_data piece;
     if (!weft__wire_read_data(head, head_len, &piece)) return false;
     struct weft_request *req = weft__idmap_find(&link->worker->requests, piece.to);
@@ -96,7 +96,7 @@ static bool begin_placement(struct weft_worker *worker, struct placement_record 
 
 bool weft__place(struct lane *lane, uint8_t id, const void *head, size_t head_len, size_t len,
                  struct placement *to) {
-    const struct link *link = lane->owner;
+    const struct link *link = weft__lane_link(lane);
     /* A message before the handshake is left to its handler, which reports the violation. */
     if (!link || !link_is_up(&link->core.fsm)) return false;
     struct weft_worker *worker = link->worker;

@@ -30,7 +30,7 @@ static struct range *range_of(struct rail_ranges *s, const struct lane *lane) {
 
 bool weft__rail_ranges_may_come(const struct weft_request *req, const struct lane *lane,
                                 size_t offset, size_t n) {
-    const struct link *link = lane->owner;
+    const struct link *link = weft__lane_link(lane);
     struct rail_ranges *s = req->rails.ranges;
     const struct range *own = range_of(s, lane);
     if (n == 0 || offset > req->len || n > req->len - offset) return false;
@@ -56,7 +56,7 @@ static struct range *range_for(struct weft_request *req, struct lane *lane, size
     if (!s || r) return r;
     r = &s->range[s->n++];
     *r = (struct range){.lane = lane,
-                        .number = ((struct link *)lane->owner)->more->rail_number,
+                        .number = weft__lane_link(lane)->more->rail_number,
                         .begin = offset,
                         .end = offset};
     return r;
@@ -77,7 +77,7 @@ static void range_came(const struct weft_request *req, struct range *r, size_t n
 
 weft_status_t weft__rail_ranges_came(struct weft_request *req, struct lane *lane, size_t offset,
                                      size_t n) {
-    const struct link *link = lane->owner;
+    const struct link *link = weft__lane_link(lane);
     struct range *r = NULL;
     if (!link->more->main)
         own_came(req, link, n);
@@ -89,7 +89,7 @@ weft_status_t weft__rail_ranges_came(struct weft_request *req, struct lane *lane
 
 weft_status_t weft__rail_ranges_place(struct weft_request *req, struct lane *lane, size_t offset,
                                       size_t n, uint32_t placement) {
-    const struct link *link = lane->owner;
+    const struct link *link = weft__lane_link(lane);
     struct range *r = NULL;
     if (link->more->main && (r = range_for(req, lane, offset)) == NULL) return WEFT_ERR_NO_MEMORY;
     *(r ? &r->placement : &req->placement) = n;
@@ -115,7 +115,7 @@ void weft__rail_ranges_placed(struct weft_request *req, const struct lane *lane,
     if (r)
         range_came(req, r, n);
     else
-        own_came(req, lane->owner, n);
+        own_came(req, weft__lane_link(lane), n);
 }
 
 /* A lane with a placement under way has not said its last word. The link's own is at its end when

@@ -122,7 +122,7 @@ static struct weft_request *request_of_link(struct link *link, uint32_t id, bool
     return (sends ? req->kind->offers != 0 : req->kind->places) ? req : NULL;
 }
 static struct weft_request *request_of_lane(struct lane *lane, uint32_t id, bool sends) {
-    return request_of_link(lane->owner, id, sends);
+    return request_of_link(weft__lane_link(lane), id, sends);
 }
 
 struct weft_request *weft__offer_of(struct link *link, uint32_t id) {

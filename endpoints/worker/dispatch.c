@@ -26,7 +26,7 @@ static void lane_up(struct lane *lane) {
 }
 
 static void lane_down(struct lane *lane, weft_status_t status) {
-    struct link *link = lane->owner;
+    struct link *link = weft__lane_link(lane);
     if (!link || weft__retain_lane_down(lane, status)) return;
     if (link->more->switching)
         weft__switch_lane_down(link, weft__retain_around(lane), status);

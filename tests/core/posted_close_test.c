@@ -103,7 +103,9 @@ TEST(a_flushing_close_of_a_lost_endpoint_waits_for_them_too) {
 TEST(refusals_that_wait_for_the_program_come_before_the_close) {
     struct pair p;
     begin(&p);
-    CHECK_EQ(weft_worker_start_thread(p.b, &(weft_thread_params_t){.callbacks = WEFT_CALLBACKS_POLLED}), 0);
+    CHECK_EQ(
+        weft_worker_start_thread(p.b, &(weft_thread_params_t){.callbacks = WEFT_CALLBACKS_POLLED}),
+        0);
     submit_many(&p);
     close_as(&p, WEFT_CLOSE_ABORT);
     usleep(20000);

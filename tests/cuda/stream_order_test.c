@@ -193,6 +193,27 @@ TEST_EACH(closing_a_worker_ends_what_waits_for_a_stream) {
     CHECK_EQ(gpu.stream_destroy(stream), 0);
 }
 
+/* Its close waits for nothing of the stream's. */
+TEST_EACH(closing_an_endpoint_ends_what_waits_for_a_stream) {
+    struct two t;
+    struct tally sent = {0}, closed = {0};
+    int go;
+    two_up(&t, transport);
+    void *stream = gpu_stream();
+    gpu_block(stream, &go);
+    CHECK_EQ(weft_tag_send(t.ep, 1, &(weft_iov_t){got, 8}, 1, OF_STREAM(stream, &sent)),
+             WEFT_IN_PROGRESS);
+    CHECK_EQ(weft_ep_close(t.ep, WEFT_CLOSE_ABORT, OP(&closed)), WEFT_IN_PROGRESS);
+    UNTIL(&t, closed.calls);
+    CHECK_EQ(sent.calls, 1);
+    CHECK_EQ(sent.status, WEFT_ERR_CLOSED);
+    t.ep = NULL;
+    gpu_unblock(&go);
+    CHECK_EQ(gpu.stream_wait(stream), 0);
+    CHECK_EQ(gpu.stream_destroy(stream), 0);
+    two_down(&t);
+}
+
 static void note_that_it_went_on(void *arg) {
     __atomic_store_n((int *)arg, 1, __ATOMIC_RELEASE);
 }
