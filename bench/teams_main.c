@@ -4,6 +4,7 @@
  *     teams killed [KILLS]    SIGKILL of one of four members in a collective with WEFT_COLL_SAFE:
  *                             until all others have their outcome, and whether it is one for all
  *     teams made [RANKS [TIMES]]  how long a team takes to be made, and a split of it in two
+ *     teams many [WORKERS [TIMES]]  a team of 16 processes with so many workers each, by turns
  *     teams late              the processor time of a member that waits 10 s for a late one
  *     teams served            two servers with collectives between them, and a client of the first:
  *                             the latency of both, alone and beside each other
@@ -200,6 +201,123 @@ static int made(uint32_t ranks, int times) {
     return 0;
 }
 
+/* ---- many ------------------------------------------------------------------------------------ */
+
+enum { PROCESSES = 16, WORKERS_MOST = 16, SEATS = PROCESSES * WORKERS_MOST };
+
+/* Records of all workers of all processes; a process drives its workers by turns. */
+struct seats {
+    _Atomic uint32_t arrived, begun, through;
+    uint8_t record[SEATS][RECORD_MOST];
+    double made[PROCESSES], split[PROCESSES];
+};
+static struct seats *seats;
+static uint32_t n_workers, n_ready, n_halves;
+
+struct seat {
+    uint32_t rank;
+    size_t len;
+    void *all;
+    weft_done_fn done;
+    void *done_arg;
+    weft_worker_t *worker;
+    weft_team_t *team, *half;
+};
+
+static weft_status_t sit_down(void *arg, weft_worker_t *worker, const void *mine, size_t len,
+                              void *all, weft_done_fn done, void *done_arg) {
+    struct seat *seat = arg;
+    (void)worker;
+    memcpy(seats->record[seat->rank], mine, len);
+    seat->len = len;
+    seat->all = all;
+    seat->done = done;
+    seat->done_arg = done_arg;
+    atomic_fetch_add(&seats->arrived, 1);
+    return WEFT_IN_PROGRESS;
+}
+
+static void note_team(weft_team_t *team, weft_status_t status, void *arg) {
+    (void)team, (void)arg;
+    must(status, "team");
+    n_ready++;
+}
+static void note_half(weft_team_t *team, weft_status_t status, void *arg) {
+    must(status, "half");
+    ((struct seat *)arg)->half = team;
+    n_halves++;
+}
+
+static void drive_until(struct seat *seat, const uint32_t *count) {
+    while (*count < n_workers) {
+        for (uint32_t i = 0; i < n_workers; i++) weft_worker_progress(seat[i].worker, 0);
+        sched_yield();
+    }
+}
+
+static void be_many(uint32_t process) {
+    static struct seat seat[WORKERS_MOST];
+    weft_context_t *context;
+    const weft_setting_t quiet = {"log.level", "none"};
+    weft_context_params_t settings = {.settings = &quiet, .n_settings = 1};
+    weft_worker_params_t params = {.transports = "self,shm"};
+    uint32_t all = PROCESSES * n_workers;
+    must(weft_context_create(&settings, &context), "context");
+    for (uint32_t i = 0; i < n_workers; i++) {
+        seat[i].rank = process * n_workers + i;
+        must(weft_worker_create(context, &params, &seat[i].worker), "worker");
+    }
+    atomic_fetch_add(&seats->begun, 1);
+    while (atomic_load(&seats->begun) < PROCESSES) sched_yield();
+    double begin = now_ms();
+    for (uint32_t i = 0; i < n_workers; i++) {
+        weft_exchange_t exchange = {
+            .rank = seat[i].rank, .size = all, .allgather = sit_down, .arg = &seat[i]};
+        weft_team_params_t team = {.exchange = &exchange, .on_ready = note_team, .arg = &seat[i]};
+        must(weft_team_create(seat[i].worker, &team, &seat[i].team), "team");
+    }
+    while (atomic_load(&seats->arrived) < all) sched_yield();
+    for (uint32_t i = 0; i < n_workers; i++) {
+        for (uint32_t r = 0; r < all; r++)
+            memcpy((char *)seat[i].all + r * seat[i].len, seats->record[r], seat[i].len);
+        seat[i].done(WEFT_OK, seat[i].done_arg);
+    }
+    drive_until(seat, &n_ready);
+    seats->made[process] = now_ms() - begin;
+    begin = now_ms();
+    for (uint32_t i = 0; i < n_workers; i++) {
+        weft_team_params_t half = {.on_ready = note_half, .arg = &seat[i]};
+        must(weft_team_split(seat[i].team, seat[i].rank % 2, seat[i].rank, &half), "split");
+    }
+    drive_until(seat, &n_halves);
+    seats->split[process] = now_ms() - begin;
+    atomic_fetch_add(&seats->through, 1);
+    while (atomic_load(&seats->through) < PROCESSES)
+        for (uint32_t i = 0; i < n_workers; i++) weft_worker_progress(seat[i].worker, 0);
+    _exit(0);
+}
+
+static int many(uint32_t workers, int times) {
+    seats = mmap(NULL, sizeof *seats, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (seats == MAP_FAILED) return 1;
+    n_workers = workers;
+    for (int k = 0; k < times; k++) {
+        memset(seats, 0, sizeof *seats);
+        for (uint32_t p = 0; p < PROCESSES; p++)
+            if (fork() == 0) be_many(p);
+        end_members(PROCESSES);
+        sample[0][k] = sample[1][k] = 0;
+        for (uint32_t p = 0; p < PROCESSES; p++) {
+            if (seats->made[p] > sample[0][k]) sample[0][k] = seats->made[p];
+            if (seats->split[p] > sample[1][k]) sample[1][k] = seats->split[p];
+        }
+    }
+    printf("%u members in %d processes\n", PROCESSES * workers, PROCESSES);
+    print("team made, the last member", sample[0], times);
+    print("split in two, the last member", sample[1], times);
+    return 0;
+}
+
 /* ---- late ------------------------------------------------------------------------------------ */
 
 static double processor_ms(void) {
@@ -320,8 +438,11 @@ int main(int argc, char **argv) {
     if (strcmp(what, "killed") == 0) return killed(first ? first : 200);
     if (strcmp(what, "late") == 0) return late();
     if (strcmp(what, "served") == 0) return served();
+    if (strcmp(what, "many") == 0 && first <= WORKERS_MOST)
+        return many(first ? (uint32_t)first : WORKERS_MOST, second ? second : 5);
     if (strcmp(what, "made") == 0 && first <= RANKS_MOST)
         return made(first ? (uint32_t)first : 16, second ? second : 50);
-    fputs("teams killed [KILLS] | made [RANKS [TIMES]] | late | served\n", stderr);
+    fputs("teams killed [KILLS] | made [RANKS [TIMES]] | many [WORKERS [TIMES]] | late | served\n",
+          stderr);
     return 2;
 }

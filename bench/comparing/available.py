@@ -113,6 +113,8 @@ class Available:
         self.mpis = [mpi for mpi in mpis if mpi and mpi.collectives]
         self.gloo = build(["g++", "-std=c++17", "-O3", "-march=native"], "peers/gloo_allreduce.cc",
                           os.path.join(CACHE, "gloo_allreduce"), ["-lgloo", "-lpthread"])
+        self.gloo_collectives = build(["g++", "-std=c++17", "-O3", "-march=native"], "peers/gloo_collectives.cc",
+                                      os.path.join(CACHE, "gloo_collectives"), ["-lgloo", "-lpthread"])
         self.libev_echo = build(C, "libev_echo_main.c", os.path.join(CACHE, "libev_echo"), ["-lev"])
         self.graph = build([*C, f"-I{os.path.dirname(BENCH)}/include", f"-L{os.path.dirname(BENCH)}/out/build",
                             f"-Wl,-rpath,{os.path.dirname(BENCH)}/out/build"], "graph_main.c", os.path.join(CACHE, "graph"), ["-lweft", "-lm"])

@@ -1,7 +1,7 @@
 """Collectives, beside Open MPI, MPICH and gloo, each in its best setting."""
 
 from .group import Goal, Group
-from .samples import gloo, mpi_collective, weft
+from .samples import gloo, gloo_collective, mpi_collective, weft
 
 SIZES = {"8": 8, "1k": 1 << 10, "64k": 1 << 16, "1m": 1 << 20}
 OPERATIONS = ("allreduce", "bcast", "allgather", "alltoall", "reduce_scatter", "gather", "scatter", "reduce")
@@ -17,6 +17,8 @@ def members(here, operation, size, ranks, transport="auto"):
     if operation == "allreduce" and here.gloo and ranks == 2 and transport == "tcp":
         all_of["gloo"] = gloo(here, "async", size)
         all_of["gloo busy"] = gloo(here, "busy", size)
+    elif here.gloo_collectives and operation != "reduce_scatter":  # it has none
+        all_of["gloo"] = gloo_collective(here, operation, size, ranks)
     return all_of
 
 

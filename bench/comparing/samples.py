@@ -131,5 +131,9 @@ def mpi_collective(library, operation, size, ranks, over="shm"):
     return lambda: tabbed([*library.command(ranks, over), library.collectives, operation, str(size), str(run_seconds)])()
 
 
+def gloo_collective(here, operation, size, ranks):
+    return lambda: tabbed([here.gloo_collectives, operation, str(ranks), str(size), str(run_seconds)])()
+
+
 def gloo(here, mode, size):
     return lambda: tabbed([here.gloo, mode, str(size), str(run_seconds)])()

@@ -140,6 +140,47 @@ TEST(a_death_at_any_moment_of_a_safe_collective_leaves_one_outcome) {
     with_death(do_safely);
 }
 
+/* ---- while one direction between two members stands still ------------------------------------ */
+
+/* Shorter than the deadline: it is waited for. Longer: each member is notified nevertheless. What a
+ * split asks of the parent has the deadline of the parent, so the stall comes on top. */
+static void with_stall(work_fn work, uint64_t stall_ms) {
+    for (uint32_t from = 0; from < SIZE; from++)
+        for (uint64_t moment = 0; moment < MOMENTS; moment += 2) {
+            struct world w;
+            uint32_t to = (from + 1 + (uint32_t)moment / 2 % (SIZE - 1)) % SIZE;
+            world_up(&w, SIZE, from * 100 + moment + 1, &weft__sim_reliable);
+            begin_all(&w, work);
+            uint64_t begun = weft__clock_now(w.clock), until = begun + moment * MOMENT_NS;
+            while (weft__clock_now(w.clock) < until && !all_notified(&w.crew) &&
+                   weft__clock_turn(w.clock))
+                continue;
+            weft__sim_stall(w.fabric, from, to, stall_ms * 1000000);
+            RUN_UNTIL(&w, all_notified(&w.crew));
+            uint64_t most_ms = stall_ms + 2 * DEADLINE_MS; /* a safe one agrees about it, too */
+            CHECK(weft__clock_now(w.clock) - begun <= most_ms * 1000000);
+            for (uint32_t r = 0; r < SIZE; r++) {
+                CHECK_EQ(w.crew.rank[r].outcome_calls, 1);
+                if (stall_ms < DEADLINE_MS) CHECK_EQ(w.crew.rank[r].outcome, WEFT_OK);
+                if (stall_ms < DEADLINE_MS && work == do_agree) CHECK_EQ(word[r], ~0x1full);
+                if (stall_ms < DEADLINE_MS && work == do_safely) CHECK_EQ(sum[r], 0x1f);
+            }
+            world_down(&w);
+        }
+}
+
+TEST(a_direction_that_stands_still_is_waited_for) {
+    with_stall(do_split, 300);
+    with_stall(do_shrink, 300);
+    with_stall(do_agree, 300);
+    with_stall(do_safely, 300);
+}
+TEST(a_direction_that_stands_still_for_longer_than_the_deadline_hangs_no_member) {
+    with_stall(do_split, 5000);
+    with_stall(do_agree, 5000);
+    with_stall(do_safely, 5000);
+}
+
 /* ---- growing --------------------------------------------------------------------------------- */
 
 /* Three members and two workers that join. */
