@@ -63,7 +63,7 @@ struct cause *weft__cause_of_link(const struct link *link) {
 }
 
 void weft__ep_cause(struct weft_ep *ep, weft_status_t status, const char *what) {
-    char peer[PEER_ROOM] = "endpoint without a connection", text[PEER_ROOM + CAUSE_ROOM];
+    char peer[PEER_ROOM] = "endpoint without a connection", text[PEER_ROOM + CAUSE_ROOM + 8];
     if (ep->cause) return;
     if (ep->link) weft__peer_text(ep->link, peer);
     snprintf(text, sizeof text, "%s: %.*s", peer, CAUSE_ROOM, what);

@@ -119,6 +119,9 @@ static inline uint32_t weft__link_id(const struct link *link) {
     return link->core.fsm.id;
 }
 /*
+ * A request that a lane's completions point to is not used again until they have stepped, and peers
+ * name objects by ids with a generation (base/idmap.h).
+ *
  * A lane holds the id of its link, and the place in the worker's slab where the link was. The slab
  * keeps its places for links, so the id can be compared there at any time: a link that has ended,
  * and the next one in its place, have another. Nothing else follows lane->owner.

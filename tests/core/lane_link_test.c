@@ -44,7 +44,8 @@ TEST(a_lane_that_outlives_its_link_has_none) {
         for (int k = 0; k < i; k++) {
             CHECK(held[k].owner_id != held[i].owner_id);
             n_again += was[k] == link;
-#ifndef __SANITIZE_ADDRESS__ /* there the place of a link is freed with it, and a look at it is an error */
+/* Under a sanitizer the place of a link is freed with it: a look at it is an error. */
+#ifndef __SANITIZE_ADDRESS__
             CHECK(weft__lane_link(&held[k]) == NULL);
             CHECK(weft__ep_of_lane(&held[k], weft__ep_id(ep)) == NULL);
             CHECK(weft__ep_lookup_cached(&held[k], weft__ep_id(ep)) == NULL);
