@@ -44,7 +44,8 @@ enum { LANE_AM_IDS = 32, LANE_HEAD = 8 };
     C(WAKEUP, "wakeup")         /* the worker may sleep on it */                                 \
     C(PEER_DEATH, "peer_death") /* reports the death of the peer's process without a probe */    \
     C(INTER_NODE, "inter_node")                                                                  \
-    C(DEVICE_MEMORY, "device_memory") /* registers regions of device memory, as dma-bufs */
+    C(DEVICE_MEMORY, "device_memory") /* registers regions of device memory, as dma-bufs */      \
+    C(DEVICE_IPC, "device_ipc")       /* the same by their addresses, for processes of this host */
 enum transport_cap_bit {
 #define CAP_BIT(id, name) CAP_BIT_##id,
     TRANSPORT_CAPS(CAP_BIT)
@@ -155,7 +156,8 @@ struct region {
     uint8_t token[16];  /* random: proves that the peer was given the key */
     int fd;             /* a memfd that contains it, or -1 */
     uint64_t fd_offset; /* of base; a multiple of the page size */
-    /* Of device memory: only transports with CAP_DEVICE_MEMORY get it. A dma-buf that contains it,
+    /* Of device memory: only transports with CAP_DEVICE_MEMORY or CAP_DEVICE_IPC get it. With the
+     * first, a dma-buf that contains it,
      * and the offset of base there. */
     bool on_device;
     int dmabuf;
@@ -190,9 +192,13 @@ struct lane_key {
     /* The subset of CAP_PUT, CAP_GET, CAP_ATOMIC and CAP_ATOMIC_DEVICE that it serves while
      * status is OK. Use messages for the rest. */
     uint32_t caps;
+    /* put_zcopy and get_zcopy take one range of any length, also of device memory on this side.
+     * Nothing keeps their order. */
+    bool copies_devices;
+    bool is_of_device; /* and the region is on a device: nothing else reaches it */
     bool awaited;    /* undecided: it may become OK; iface_up.keyed reports the decision */
     bool refused;    /* NO_RESOURCE for good; another key to the region may succeed later */
-    const char *how; /* constant text for people: "mapped", "process_vm", or a reason */
+    const char *how; /* constant text for people: "mapped", "process_vm", "cuda ipc", or a reason */
     /* CAP_MAP: the local address of region.base while status is OK, or NULL. With it, operations
      * by this key are plain memory accesses: they return OK, are performed, and use no
      * completion. */

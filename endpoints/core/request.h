@@ -68,6 +68,7 @@ struct request_rma {
     uint8_t what, atomic, size;
     bool by_message, answered, windowed, active;
     bool asked;           /* all of it is sent, and the peer will answer */
+    bool on_device;       /* `piece` is device memory, and the request's layout has it too */
     bool ordered;         /* later operations wait for it */
     bool waited;          /* a lane switch waits for it */
     bool posted;          /* the transport has all of it; its flush may still wait for room */

@@ -44,7 +44,7 @@ static bool is_zero_based(const weft_mem_t *mem) {
 /* The dma-buf is made for the first transport that takes device memory, and kept for others. */
 static bool takes_memory(const struct iface *iface, weft_mem_t *mem) {
     struct region *region = &mem->region;
-    if (!mem->on_device) return true;
+    if (!mem->on_device || iface->attr.caps & CAP_DEVICE_IPC) return true;
     if (!(iface->attr.caps & CAP_DEVICE_MEMORY)) return false;
     if (region->dmabuf >= 0) return true;
     return weft__cuda_dmabuf(region->base, region->len, &region->dmabuf, &region->dmabuf_offset) ==

@@ -7,6 +7,7 @@
 
 #include <endpoints/core/submit.h>
 #include <endpoints/transfer/device_memory.h>
+#include <endpoints/transfer/layout.h>
 
 /* ---- which way */
 
@@ -23,6 +24,7 @@ weft_status_t weft__rma_start(struct weft_ep *ep, const struct rma_op *op, const
                               void *group) {
     bool remote = how && how->flags & WEFT_RMA_REMOTE;
     weft_status_t st = WEFT_NO_RESOURCE;
+    if (op->on_device) return weft__rma_later(ep, op, how, group);
     if (weft__rma_is_native(ep, op->rkey, op->what, op->atomic, op->size)) {
         st = weft__rma_native_now(op, remote);
         if (st == WEFT_OK) ep->worker->count->rma_native++;
@@ -77,12 +79,34 @@ static weft_status_t move_laid_out(weft_ep_t *ep, struct rma_op *op, void *base,
     return op->packed && st != WEFT_IN_PROGRESS ? weft__rma_unpack(op->packed, st) : st;
 }
 
+/* What the transport performs with memory of the host only is copied there first. */
+static bool goes_from_device(const weft_rkey_t *rkey, const weft_layout_t *layout) {
+    const struct lane_key *key = rkey->key;
+    bool native = key->status == WEFT_OK && key->caps & (CAP_PUT | CAP_GET);
+    return (!layout || weft__layout_is_dense(layout)) && (!native || key->copies_devices);
+}
+
+/* Copies that nothing waits for: of the transport, or of messages through staging buffers. */
+static weft_status_t move_range_of_device(weft_ep_t *ep, struct rma_op *op, void *buf, size_t len,
+                                          const weft_op_t *how) {
+    weft_status_t st = WEFT_OK;
+    if (how && how->layout) st = weft__layout_measure(how->layout, "buf", buf, &len);
+    if (st == WEFT_OK)
+        st = weft__rkey_check(op->rkey, op->remote, len,
+                              op->what == RMA_PUT ? WEFT_MEM_WRITE : WEFT_MEM_READ);
+    if (st < 0) return st;
+    op->on_device = len > 0;
+    op->piece = (struct rma_piece){.base = buf, .len = len, .count = 1};
+    return len || ep->refuses ? ep->ops->rma(ep, op, how) : WEFT_OK;
+}
+
 /* Device memory has a layout of the library's; a program's own functions see to it themselves. */
 static weft_status_t move_on_device(weft_ep_t *ep, struct rma_op *op, void *buf, size_t len,
                                     const weft_op_t *how) {
     weft_op_t own = how ? *how : (weft_op_t){0};
     weft_layout_t layout;
     weft_iov_t object;
+    if (goes_from_device(op->rkey, own.layout)) return move_range_of_device(ep, op, buf, len, how);
     weft_status_t st =
         weft__device_layout(ep->worker, own.layout, &(weft_iov_t){buf, len}, 1, &layout, &object);
     if (st < 0) return st;

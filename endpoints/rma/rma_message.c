@@ -8,6 +8,7 @@
 #include <endpoints/core/worker.h>
 #include <endpoints/transfer/layout.h>
 #include <endpoints/transfer/placement.h>
+#include <endpoints/transfer/rendezvous.h>
 
 /* ---- messages */
 
@@ -126,27 +127,55 @@ static weft_status_t send_last(struct weft_request *req, struct lane *lane,
     return all_sent(req);
 }
 
+/* What the next message of a put takes, and which one it is. */
+struct put_step {
+    size_t most;
+    bool whole, last;
+};
+
+static struct put_step step_of(const struct weft_request *req, const struct iface_attr *attr) {
+    size_t left = req->len - req->offset;
+    struct put_step step = {.most = weft__link_limits(req->ep->link)->piece};
+    bool fits = WIRE_PUT_HEAD + left <= attr->max_bcopy;
+    step.whole = req->offset == 0 && fits && !req->rma.on_device;
+    bool in_place = is_contiguous(req) && !req->rma.on_device && left <= attr->max_zcopy;
+    step.last = step.whole || left == 0 || in_place;
+    return step;
+}
+
+/* Device memory passes buffers of the host. IN_PROGRESS: it is taken up when the next has come. */
+static weft_status_t stage_put(struct weft_request *req, const struct iface_attr *attr,
+                               struct put_step *step) {
+    size_t ready = SIZE_MAX, left = req->len - req->offset;
+    if (!req->rma.on_device || left == 0) return WEFT_OK;
+    weft_status_t st =
+        weft__request_stages(req) ? weft__device_stage(req, weft__pieces_resume, &ready) : WEFT_OK;
+    if (st == WEFT_IN_PROGRESS) list_remove(&req->queued);
+    if (ready < step->most) step->most = ready;
+    step->last = left <= step->most && WIRE_PUT_HEAD + left <= attr->max_bcopy;
+    return st;
+}
+
 static weft_status_t advance_put(struct weft_request *req, struct lane *lane) {
     struct weft_ep *ep = req->ep;
-    const struct iface_attr *attr = &lane->iface->attr;
     size_t left = req->len - req->offset;
-    bool whole = req->offset == 0 && WIRE_PUT_HEAD + left <= attr->max_bcopy;
-    bool last = whole || left == 0 || (is_contiguous(req) && left <= attr->max_zcopy);
+    struct put_step step = step_of(req, &lane->iface->attr);
+    weft_status_t st = stage_put(req, &lane->iface->attr, &step);
+    if (st != WEFT_OK) return st;
     struct wire_put put = {.ep = ep->core.peer,
                            .request = req->id,
                            .key = key_of(req->rma.rkey),
                            .address = req->rma.remote + req->offset,
-                           .flags = last && req->id ? WIRE_PUT_LAST : 0};
+                           .flags = step.last && req->id ? WIRE_PUT_LAST : 0};
     if (left == 0) return send_last(req, lane, &put);
 
     char head[WIRE_PUT_HEAD];
     weft__wire_put(head, &put);
-    weft_status_t st = whole ? send_small(req, lane, &put)
-                             : weft__send_piece(req, WIRE_PUT, head, sizeof head,
-                                                weft__link_limits(ep->link)->piece);
+    st = step.whole ? send_small(req, lane, &put)
+                    : weft__send_piece(req, WIRE_PUT, head, sizeof head, step.most);
     if (st < 0 || st == WEFT_NO_RESOURCE) return st;
     req->rma.order = rma_message_sent(ep);
-    if (req->offset == req->len && (last || !req->id)) return all_sent(req);
+    if (req->offset == req->len && (step.last || !req->id)) return all_sent(req);
     return weft__rma_next_turn(req);
 }
 
@@ -204,7 +233,9 @@ static weft_status_t advance_rma_message(struct weft_request *req) {
     weft_status_t st = weft__rkey_status(r->rkey);
     if (st < 0) return st;
     bool of_device = weft__rma_is_of_device(r->rkey, (enum rma_what)r->what);
-    if (weft__rma_is_native(req->ep, r->rkey, (enum rma_what)r->what, r->atomic, r->size)) {
+    bool suits = !r->on_device || r->rkey->key->copies_devices;
+    if (suits &&
+        weft__rma_is_native(req->ep, r->rkey, (enum rma_what)r->what, r->atomic, r->size)) {
         st = weft__rma_native_part(req);
         if (st == WEFT_OK) return all_sent(req);
         if (st != WEFT_ERR_UNSUPPORTED || of_device)
@@ -283,6 +314,7 @@ static weft_status_t set_memory(struct weft_request *req, const struct rma_op *o
                             .stride = piece->stride,
                             .count = piece->count};
     if (op->what != RMA_PUT && op->what != RMA_GET) return WEFT_OK;
+    if (op->on_device) return weft__request_device_memory(req, &iov, 1, NULL, op->what == RMA_GET);
     return piece->count == 1 ? weft__request_iov(req, &iov, 1)
                              : weft__layout_set(req, &blocks, &iov, 1, op->what == RMA_GET);
 }
@@ -302,6 +334,7 @@ weft_status_t weft__rma_request(struct weft_ep *ep, const struct rma_op *op, con
                                     .operand = op->operand,
                                     .compare = op->compare,
                                     .old_p = op->old_p,
+                                    .on_device = op->on_device,
                                     .what = (uint8_t)op->what,
                                     .atomic = op->atomic,
                                     .size = op->size};

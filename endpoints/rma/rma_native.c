@@ -23,6 +23,7 @@ bool weft__rma_is_native(const struct weft_ep *ep, const struct weft_rkey *rkey,
 /* None where puts go by the transport and atomics by message. */
 enum rma_order weft__rma_key_order(const struct lane_key *key) {
     bool of_device = key->region.rights & WEFT_MEM_ATOMIC_DEVICE;
+    if (key->is_of_device) return RMA_ORDER_NONE;
     bool apart = key->region.rights & WEFT_MEM_ATOMIC && !of_device && !(key->caps & CAP_ATOMIC);
     return key->status != WEFT_OK || apart ? RMA_ORDER_NONE : key->lane->iface->attr.order;
 }
@@ -50,20 +51,27 @@ static size_t pack_native(void *to, void *arg) {
     return rma_piece_len(piece);
 }
 
+static weft_status_t put_whole(const struct rma_piece *part, uint64_t remote, struct lane_key *key,
+                               struct completion *in_flight) {
+    in_flight->count++;
+    weft_status_t st = key->lane->ops->rma->put_zcopy(key->lane, part, 1, remote, key, in_flight);
+    if (st != WEFT_IN_PROGRESS) in_flight->count--;
+    return st;
+}
+
 /* One part, in the form that fits its size. */
 static weft_status_t put_part(struct rma_piece *part, uint64_t remote, struct lane_key *key,
                               struct completion *in_flight) {
     struct lane *lane = key->lane;
     const struct iface_attr *attr = &lane->iface->attr;
     size_t len = rma_piece_len(part);
+    if (key->is_of_device || weft__is_device_memory(part->base))
+        return put_whole(part, remote, key, in_flight);
     if (part->count == 1 && len <= attr->max_put_short)
         return lane->ops->rma->put_short(lane, part->base, len, remote, key);
     if (len <= attr->max_put_bcopy)
         return lane->ops->rma->put_bcopy(lane, len, pack_native, part, remote, key);
-    in_flight->count++;
-    weft_status_t st = lane->ops->rma->put_zcopy(lane, part, 1, remote, key, in_flight);
-    if (st != WEFT_IN_PROGRESS) in_flight->count--;
-    return st;
+    return put_whole(part, remote, key, in_flight);
 }
 
 static weft_status_t get_part(const struct rma_piece *part, uint64_t remote, struct lane_key *key,
@@ -74,8 +82,9 @@ static weft_status_t get_part(const struct rma_piece *part, uint64_t remote, str
     return st;
 }
 
-static size_t most_of(const struct lane_key *key, enum rma_what what) {
+static size_t most_of(const struct lane_key *key, enum rma_what what, const struct rma_piece *all) {
     const struct iface_attr *attr = &key->lane->iface->attr;
+    if (key->is_of_device || weft__is_device_memory(all->base)) return SIZE_MAX;
     size_t most = what == RMA_GET ? attr->max_get_zcopy : attr->max_put_zcopy;
     return most > attr->max_put_bcopy || what == RMA_GET ? most : attr->max_put_bcopy;
 }
@@ -83,7 +92,7 @@ static size_t most_of(const struct lane_key *key, enum rma_what what) {
 /* The next part; *done_p grows by its bytes when it was posted. */
 static weft_status_t move_part(enum rma_what what, const struct rma_piece *all, uint64_t remote,
                                struct lane_key *key, size_t *done_p, struct completion *in_flight) {
-    struct rma_piece part = part_of(all, *done_p, most_of(key, what));
+    struct rma_piece part = part_of(all, *done_p, most_of(key, what, all));
     uint64_t at = remote + *done_p;
     weft_status_t st =
         what == RMA_PUT ? put_part(&part, at, key, in_flight) : get_part(&part, at, key, in_flight);

@@ -69,7 +69,9 @@ static bool needs_window(const struct weft_request *req) {
 static bool is_ordered(const struct weft_request *req) {
     if (req->kind == &weft__rma_pieces_kind)
         return request_is_waiting(&req->core.fsm) && weft__rma_pieces_are_ordered(req);
-    if (req->group || !request_is_queued(&req->core.fsm)) return false;
+    bool goes_on = request_is_queued(&req->core.fsm) ||
+                   (req->rma.on_device && request_is_in_flight(&req->core.fsm));
+    if (req->group || !goes_on) return false;
     enum rma_order order = weft__rma_key_order(req->rma.rkey->key);
     return order == RMA_ORDER_ALL || (order == RMA_ORDER_PUTS && req->kind == &weft__rma_put_kind);
 }

@@ -65,8 +65,7 @@ static weft_status_t send_data(struct weft_request *req, size_t most) {
     return weft__send_piece(req, WIRE_DATA, head, sizeof head, own < piece ? own : piece);
 }
 
-/* The next bytes of device memory are in the host's memory now. */
-static void pieces_resume(struct weft_request *req) {
+void weft__pieces_resume(struct weft_request *req) {
     struct list one;
     if (!req->ep->link) return;
     list_init(&one);
@@ -78,7 +77,7 @@ static void pieces_resume(struct weft_request *req) {
 weft_status_t weft__advance_pieces(struct weft_request *req) {
     size_t ready = SIZE_MAX;
     weft_status_t st =
-        weft__request_stages(req) ? weft__device_stage(req, pieces_resume, &ready) : WEFT_OK;
+        weft__request_stages(req) ? weft__device_stage(req, weft__pieces_resume, &ready) : WEFT_OK;
     if (st == WEFT_IN_PROGRESS) list_remove(&req->queued);
     if (st != WEFT_OK) return st;
     st = send_data(req, ready);

@@ -38,6 +38,8 @@ weft_status_t weft__send_offer(struct weft_request *req, struct lane *lane);
 /* Members of the request kinds that offer. */
 weft_status_t weft__advance_pieces(struct weft_request *req);
 void weft__pieces_returned(struct weft_request *req, weft_status_t status);
+/* The next bytes of device memory are in the host's memory now (device_staging.h). */
+void weft__pieces_resume(struct weft_request *req);
 void weft__withdraw_offer(struct weft_request *req);
 void weft__release_send(struct weft_request *req);
 

@@ -123,8 +123,8 @@ WEFT_API weft_status_t weft_mem_alloc_sized(size_t params_size, weft_worker_t *w
 
 /*
  * Registers memory of the program as a region. It must stay mapped until the release has completed.
- * A region of device memory is accessed by its owner only: operations of peers are messages, and
- * atomics are UNSUPPORTED. Errors as of weft_mem_alloc.
+ * Peers on this host put and get in a region of device memory by copies of the CUDA driver. Other
+ * operations of peers are messages (docs/cuda.md). Errors as of weft_mem_alloc.
  */
 #define weft_mem_register(...) weft_mem_register_sized(sizeof(weft_mem_params_t), __VA_ARGS__)
 WEFT_API weft_status_t weft_mem_register_sized(size_t params_size, weft_worker_t *worker,
@@ -272,7 +272,8 @@ typedef struct weft_rkey_info {
     unsigned rights;
     weft_status_t status; /* OK; or the status that operations end with, such as REVOKED */
     /*
-     * How operations are performed: "mapped", "process_vm", "rdma", "message" or "refused". For
+     * How operations are performed: "mapped", "process_vm", "rdma", "cuda ipc" (a copy of the driver
+     * from or to device memory on this host), "message" or "refused". For
      * atomics also "rdma, message" (the device performs those that it supports) and "awaited"
      * (WEFT_MEM_ATOMIC_DEVICE, before the device's key is here).
      */

@@ -13,7 +13,10 @@ static void word(const uint8_t *p, size_t len) {
         insist(w.want.base + w.want.len >= w.want.base && w.want.serial == w.serial);
     }
     if (w.kind == SHM_GRANT) {
-        insist(w.grant.way == SHM_WAY_MAP || w.grant.way == SHM_WAY_VM);
+        bool device = len == sizeof(struct shm_device_grant);
+        insist(w.grant.way == SHM_WAY_MAP || w.grant.way == SHM_WAY_VM ||
+               w.grant.way == SHM_WAY_DEVICE);
+        insist(device == (w.grant.way == SHM_WAY_DEVICE));
         insist(w.grant.offset % SHM_PAGE == 0 && w.grant.offset <= INT64_MAX);
     }
     if (w.kind == SHM_DENY) insist(w.status < 0 && w.status >= WEFT_STATUS_LAST);

@@ -34,7 +34,8 @@ static weft_status_t decode(const void *data, size_t len, struct shm_key_word *w
         CHECK(word->want.base + word->want.len >= word->want.base);
     }
     if (word->kind == SHM_GRANT)
-        CHECK(word->grant.way == SHM_WAY_MAP || word->grant.way == SHM_WAY_VM);
+        CHECK(word->grant.way == SHM_WAY_MAP || word->grant.way == SHM_WAY_VM ||
+              word->grant.way == SHM_WAY_DEVICE);
     if (word->kind == SHM_GRANT) CHECK_EQ(word->grant.offset % SHM_PAGE, 0);
     if (word->kind == SHM_DENY) CHECK(word->status < 0 && word->status >= WEFT_STATUS_LAST);
     return st;
@@ -63,6 +64,18 @@ TEST(a_word_is_read_at_its_own_length_only) {
                      ours && len == size[kind] ? WEFT_OK : WEFT_ERR_PROTOCOL);
             if (ours && len == size[kind]) CHECK_EQ(word.serial, 9);
         }
+}
+
+TEST(a_grant_of_a_device_comes_with_its_memory_and_no_other_does) {
+    struct shm_device_grant grant = {.grant = {head_of(SHM_GRANT), 9, SHM_WAY_DEVICE, 0},
+                                     .device = {.len = 77}};
+    struct shm_key_word word;
+    CHECK_EQ(decode(&grant, sizeof grant, &word), WEFT_OK);
+    CHECK(word.serial == 9 && word.device.len == 77);
+    for (size_t len = 0; len < sizeof grant; len++)
+        CHECK_EQ(decode(&grant, len, &word), WEFT_ERR_PROTOCOL);
+    grant.grant.way = SHM_WAY_MAP;
+    CHECK_EQ(decode(&grant, sizeof grant, &word), WEFT_ERR_PROTOCOL);
 }
 
 TEST(every_bit_flip_is_refused_or_harmless) {

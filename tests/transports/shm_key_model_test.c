@@ -9,7 +9,8 @@ enum { IMPORTER, OWNER };
 #define KEY(s)   (1u << SHM_KEY_##s)
 #define GRANT(s) (1u << SHM_GRANT_##s)
 
-static bool key_is_good, memory_is_usable; /* what the importer has, and what the grant brings */
+/* What the importer has, what the grant brings, and whether copies of devices are under way. */
+static bool key_is_good, memory_is_usable, it_copies;
 
 static bool is_in(const struct explore_world *w, unsigned peer, unsigned states) {
     return states >> w->peer[peer]->state & 1;
@@ -30,11 +31,12 @@ static const struct explore_local importer_locals[] = {
     {.event = SHM_KEY_EV_ASK, .states = KEY(WAITING)},
     {.event = SHM_KEY_EV_CLOSE,
      .budget = 1,
-     .states = KEY(WAITING) | KEY(ASKED) | KEY(HELD) | KEY(REFUSED)},
+     .states = KEY(WAITING) | KEY(ASKED) | KEY(HELD) | KEY(DRAINING) | KEY(REFUSED)},
+    {.event = SHM_KEY_EV_IDLE, .states = KEY(DRAINING)},
     {.event = SHM_KEY_EV_LOST,
      .budget = 1,
      .rescue = true,
-     .states = KEY(WAITING) | KEY(ASKED) | KEY(HELD) | KEY(LEAVING) | KEY(REFUSED),
+     .states = KEY(WAITING) | KEY(ASKED) | KEY(HELD) | KEY(DRAINING) | KEY(LEAVING) | KEY(REFUSED),
      .after = lane_ends},
 };
 static const struct explore_local owner_locals[] = {
@@ -69,6 +71,8 @@ static bool recv_msg(struct fsm *to, const struct explore_message *msg, unsigned
         bool polled_at = to->state == SHM_KEY_ASKED || to->state == SHM_KEY_LEAVING;
         if (msg->event == SHM_KEY_EV_GRANT && polled_at && !memory_is_usable)
             *event_p = SHM_KEY_EV_USELESS;
+        if (msg->event == SHM_KEY_EV_REVOKE && to->state == SHM_KEY_HELD && it_copies)
+            *event_p = SHM_KEY_EV_RECALL;
         return to->state != SHM_KEY_GONE;
     }
     if (msg->event == SHM_GRANT_EV_GOOD && to->state == SHM_GRANT_NEW && !key_is_good)
@@ -106,8 +110,10 @@ static const char *invariant(const struct explore_world *w) {
     if (!(w->hostile & 1 << IMPORTER) && explore_notified(w, IMPORTER, SHM_KEY_FX_FREE) > 1)
         return "freed once";
     if (w->hostile) return NULL;
-    if (is_in(w, IMPORTER, KEY(HELD)) && ended) return "what is held was not given up by its owner";
-    if (is_in(w, IMPORTER, KEY(HELD)) && !is_in(w, OWNER, GRANT(GRANTED) | GRANT(REVOKING)))
+    if (is_in(w, IMPORTER, KEY(HELD) | KEY(DRAINING)) && ended)
+        return "what is held was not given up by its owner";
+    if (is_in(w, IMPORTER, KEY(HELD) | KEY(DRAINING)) &&
+        !is_in(w, OWNER, GRANT(GRANTED) | GRANT(REVOKING)))
         return "what is held was granted";
     return NULL;
 }
@@ -134,9 +140,10 @@ static void holds(uint8_t hostile) {
     CHECK(model_holds(&model));
 }
 static void holds_for_all(uint8_t hostile) {
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 8; i++) {
         key_is_good = i & 1;
         memory_is_usable = i & 2;
+        it_copies = i & 4;
         holds(hostile);
     }
 }

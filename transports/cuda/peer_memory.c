@@ -248,6 +248,17 @@ void weft__cuda_import_end(struct cuda_import *import) {
     pthread_mutex_unlock(&mutex);
 }
 
+void weft__cuda_import_forget(const struct cuda_export *e) {
+    pthread_mutex_lock(&mutex);
+    list_for_each_safe(node, after, &imports) {
+        struct cuda_import *import = list_of(node, struct cuda_import, of_all);
+        if (import->users == 0 && import->of.process == e->process &&
+            import->of.buffer == e->buffer)
+            close_import(import);
+    }
+    pthread_mutex_unlock(&mutex);
+}
+
 void weft__cuda_imports_close(void) {
     pthread_mutex_lock(&mutex);
     list_for_each_safe(node, after, &imports) {

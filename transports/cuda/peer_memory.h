@@ -37,6 +37,8 @@ weft_status_t weft__cuda_import(const struct cuda_export *exported, cuda_context
                                 struct cuda_import **import_p, void **at_p);
 /* No copy uses it any more. */
 void weft__cuda_import_end(struct cuda_import *import);
+/* Closes handles of that allocation that nothing uses: its owner takes it back. */
+void weft__cuda_import_forget(const struct cuda_export *exported);
 /* Closes what is open and not used. */
 void weft__cuda_imports_close(void);
 

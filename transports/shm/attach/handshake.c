@@ -312,7 +312,7 @@ static weft_status_t keep_watching(struct shm_lane *lane) {
 
 void weft__shm_read(struct aux_watch *watch, int events) {
     struct shm_lane *lane = container_of(watch, struct shm_lane, watch);
-    uint8_t data[sizeof(struct shm_hello) + 1];
+    uint8_t data[SHM_MESSAGE_MAX + 1];
     union {
         struct cmsghdr head;
         char room[CMSG_SPACE(FDS_ROOM * sizeof(int))];

@@ -66,7 +66,7 @@ static void grants_part(struct shm_lane *lane) {
 /* Only BYE, QUIT and the end of the socket matter now; other messages came too late. */
 static void parting_read(struct aux_watch *watch, int events) {
     struct shm_lane *lane = container_of(watch, struct shm_lane, watch);
-    uint8_t data[sizeof(struct shm_hello) + 1];
+    uint8_t data[SHM_MESSAGE_MAX + 1];
     enum shm_kind kind;
     struct shm_hello hello;
     weft_status_t status;

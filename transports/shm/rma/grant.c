@@ -73,13 +73,15 @@ static void send_grant(struct shm_grant *grant) {
     const struct region *region = grant->mem->mem.region;
     bool maps = grant->way == SHM_WAY_MAP,
          writes = grant->rights & (WEFT_MEM_WRITE | WEFT_MEM_ATOMIC);
-    struct shm_grant_word word = {.head = {SHM_MAGIC, SHM_VERSION, SHM_GRANT, 0},
-                                  .serial = grant->serial,
-                                  .way = grant->way,
-                                  .offset = maps ? region->fd_offset : 0};
+    struct shm_device_grant word = {.grant = {.head = {SHM_MAGIC, SHM_VERSION, SHM_GRANT, 0},
+                                              .serial = grant->serial,
+                                              .way = grant->way,
+                                              .offset = maps ? region->fd_offset : 0},
+                                    .device = grant->mem->device};
+    size_t len = grant->way == SHM_WAY_DEVICE ? sizeof word : sizeof word.grant;
     int exposed = maps && !writes ? read_only(region->fd) : -1;
     int fd = maps && writes ? region->fd : exposed;
-    if (!weft__shm_send_now(grant->lane, &word, sizeof word, fd))
+    if (!weft__shm_send_now(grant->lane, &word, len, fd))
         grant->lane->more->keys->fault = WEFT_ERR_QUOTA;
     if (exposed >= 0) close(exposed);
 }
@@ -151,13 +153,23 @@ static bool mappable(const struct region *region) {
            region->len > 0;
 }
 
+static uint32_t ways_to_region(const struct region *region) {
+    if (region->on_device) return SHM_WAY_DEVICE;
+    return mappable(region) ? SHM_WAY_MAP | SHM_WAY_VM : SHM_WAY_VM;
+}
+
 weft_status_t weft__shm_mem_register(struct iface *i, const struct region *region,
                                      struct md_mem **mem_p) {
     struct shm_md *md = ((struct shm_iface *)i)->md;
     struct shm_mem *mem = weft__new(i, struct shm_mem);
     if (!mem) return WEFT_ERR_NO_MEMORY;
     mem->mem = (struct md_mem){.region = region, .iface = i};
-    mem->ways = md->ways & (mappable(region) ? SHM_WAYS : SHM_WAY_VM);
+    mem->ways = md->ways & ways_to_region(region);
+    if (region->on_device &&
+        (!mem->ways || weft__cuda_export(region->base, region->len, &mem->device) < 0)) {
+        talloc_free(mem);
+        return WEFT_ERR_UNSUPPORTED; /* by messages */
+    }
     if (region->origin != (uint64_t)(uintptr_t)region->base)
         mem->ways &= ~(uint32_t)SHM_WAY_VM; /* it needs the address */
     mem->next = md->mem[region->id % SHM_MEM_BUCKETS];
@@ -249,7 +261,10 @@ static void wanted_grant(struct shm_lane *lane, const struct shm_want *want) {
     }
     struct shm_mem *mem = judge_grant(lane, want, &grant->why);
     if (mem) {
-        grant->way = mem->ways & want->ways & SHM_WAY_MAP ? SHM_WAY_MAP : SHM_WAY_VM;
+        uint32_t ways = mem->ways & want->ways;
+        grant->way = ways & SHM_WAY_DEVICE ? SHM_WAY_DEVICE
+                     : ways & SHM_WAY_MAP  ? SHM_WAY_MAP
+                                           : SHM_WAY_VM;
         enter_grant(grant, &keys->grants);
         enter_mem(grant, mem);
         keys->n_grants++;
@@ -294,7 +309,7 @@ static void orphan_parted(struct shm_orphan *orphan) {
 /* Only the end of the socket matters; other messages are dropped. */
 static void orphan_received(struct watch *watch, int events) {
     struct shm_orphan *orphan = container_of(watch, struct shm_orphan, watch);
-    char rest[sizeof(struct shm_hello)];
+    char rest[SHM_MESSAGE_MAX];
     for (int i = 0; i < 16; i++) {
         ssize_t n = recv(orphan->fd, rest, sizeof rest, MSG_DONTWAIT);
         if (n > 0) continue;
@@ -373,6 +388,7 @@ weft_status_t weft__shm_md_open(struct shm_iface *iface) {
     iface->md = weft__new(iface, struct shm_md);
     if (!iface->md) return WEFT_ERR_NO_MEMORY;
     iface->md->ways = ways_named(weft__setting_str(context, SETTING_SHM_RMA));
+    if (!weft__setting_u64(context, SETTING_CUDA_IPC)) iface->md->ways &= ~(uint32_t)SHM_WAY_DEVICE;
     iface->md->max_grants = weft__setting_u64(context, SETTING_SHM_MAX_GRANTS);
     return WEFT_OK;
 }
@@ -381,11 +397,14 @@ weft_status_t weft__shm_md_open(struct shm_iface *iface) {
 void weft__shm_md_close(struct shm_iface *iface) {
     if (!iface->md) return;
     while (iface->md->orphans) orphan_end(iface->md->orphans);
+    weft__cuda_copies_close(iface->md->copies);
+    iface->md->copies = NULL;
 }
 
 void weft__shm_md_attributes(const struct shm_iface *iface, struct iface_attr *attr) {
     if (!iface->md->ways) return;
     attr->caps |= CAP_PUT | CAP_GET;
+    if (iface->md->ways & SHM_WAY_DEVICE) attr->caps |= CAP_DEVICE_IPC;
     if (iface->md->ways & SHM_WAY_MAP) attr->caps |= CAP_ATOMIC | CAP_MAP | CAP_EXPOSE;
     attr->max_put_short = SHM_RMA_SHORT;
     attr->max_put_bcopy = attr->max_get_bcopy = SHM_RMA_BCOPY;

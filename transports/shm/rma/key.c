@@ -1,6 +1,6 @@
 /* The importer's side of one-sided access: it asks for a key, maps the region, and drops the
  * key. */
-#include "key.h"
+#include "device.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -32,7 +32,7 @@ static void shm_key_act_refuse(struct fsm *m) {
     fsm_effect(m, SHM_KEY_FX_REFUSE);
 }
 
-/* No operation is under way between two turns: each is complete when its call returns. */
+/* Nothing is under way: copies have ended, and all other operations end within their calls. */
 static void shm_key_act_let_go(struct fsm *m) {
     fsm_effect(m, SHM_KEY_FX_UNMAP);
     fsm_effect(m, SHM_KEY_FX_REFUSE);
@@ -64,6 +64,7 @@ static void shm_key_act_release(struct fsm *m) {
 /* ---- effects --------------------------------------------------------------------------------- */
 
 static void unmap(struct shm_key *key) {
+    weft__shm_device_leave(key, key->why < 0 ? key->why : WEFT_ERR_CANCELLED);
     if (key->map) munmap(key->map, key->map_len);
     key->map = NULL;
     key->key.local = NULL;
@@ -73,7 +74,9 @@ static void unmap(struct shm_key *key) {
 static void serve_key(struct shm_key *key) {
     bool mapped = key->map != NULL;
     key->key.status = WEFT_OK;
-    key->key.how = mapped ? "mapped" : "process_vm";
+    key->key.is_of_device = key->device != NULL;
+    key->key.copies_devices = mapped || key->device;
+    key->key.how = mapped ? "mapped" : key->device ? "cuda ipc" : "process_vm";
     key->key.caps =
         rights_caps(key->key.region.rights, CAP_PUT | CAP_GET | (mapped ? CAP_ATOMIC : 0u));
 }
@@ -149,12 +152,14 @@ static void ask_on(struct shm_keys *keys) {
 static const char *why_not(uint32_t ways, const struct shm_md *md) {
     if (ways == 0) return "the owner offers no memory";
     if ((ways & md->ways) == 0) return "not by shm.rma";
+    if (ways & SHM_WAY_DEVICE) return "device memory, and no CUDA driver here";
     return "the kernel does not permit process_vm";
 }
 
 static uint32_t ways_to(struct shm_lane *lane, uint32_t offered) {
     uint32_t ways = offered & shm_iface(lane)->md->ways;
     if (ways & SHM_WAY_VM && !weft__shm_vm_allowed(lane)) ways &= ~(uint32_t)SHM_WAY_VM;
+    if (!weft__cuda_active) ways &= ~(uint32_t)SHM_WAY_DEVICE;
     return ways;
 }
 
@@ -181,6 +186,7 @@ weft_status_t weft__shm_key_open(struct lane *l, const struct remote_region *reg
     if (!key) return WEFT_ERR_NO_MEMORY;
     key->key = (struct lane_key){
         .lane = l, .region = *region, .status = WEFT_NO_RESOURCE, .how = "asked for"};
+    list_init(&key->copies);
     key->serial = ++keys->last_serial;
     key->ways = ways_to(lane, offered);
     key->next = keys->keys;
@@ -275,10 +281,21 @@ static weft_status_t map_key(struct shm_key *key, int fd, uint64_t offset) {
     return WEFT_OK;
 }
 
-static weft_status_t take_key(struct shm_key *key, const struct shm_grant_word *grant,
-                              const int *fds, int n_fds) {
+/* The range that was granted has to be the region. weft__cuda_import checks the rest. */
+static weft_status_t take_device(struct shm_key *key, const struct cuda_export *device) {
+    if (device->len != key->key.region.len) return WEFT_ERR_PROTOCOL;
+    key->device = weft__alloc(key, sizeof *key->device, "exported memory");
+    if (!key->device) return WEFT_ERR_NO_MEMORY;
+    *key->device = *device;
+    return WEFT_OK;
+}
+
+static weft_status_t take_key(struct shm_key *key, const struct shm_key_word *word, const int *fds,
+                              int n_fds) {
+    const struct shm_grant_word *grant = &word->grant;
     if (!(grant->way & key->ways)) return WEFT_ERR_PROTOCOL;
     if (grant->way == SHM_WAY_VM) return WEFT_OK;
+    if (grant->way == SHM_WAY_DEVICE) return take_device(key, &word->device);
     if (n_fds == 0 || n_fds == SHM_FDS_LOST)
         return weft__fail(WEFT_ERR_NO_FDS,
                           "shm: the peer granted a key without passing its memory");
@@ -295,10 +312,13 @@ static unsigned event_of(struct shm_key *key, const struct shm_key_word *word, c
     switch (word->kind) {
     case SHM_GRANT:
         if (!expects_grant(key)) return SHM_KEY_EV_GRANT;
-        key->why = take_key(key, &word->grant, fds, n_fds);
+        key->why = take_key(key, word, fds, n_fds);
         return key->why < 0 ? SHM_KEY_EV_USELESS : SHM_KEY_EV_GRANT;
     case SHM_DENY: key->why = word->status; return SHM_KEY_EV_DENY;
-    default: key->why = WEFT_ERR_REVOKED; return SHM_KEY_EV_REVOKE;
+    default:
+        key->why = WEFT_ERR_REVOKED;
+        return list_empty(&key->copies) || shm_key_is_draining(&key->fsm) ? SHM_KEY_EV_REVOKE
+                                                                          : SHM_KEY_EV_RECALL;
     }
 }
 

@@ -10,11 +10,14 @@
 #include "rma.h"
 #include <transports/shm/wire/key_wire.h>
 
+#include <base/list.h>
+#include <transports/cuda/copies.h>
 #include <transports/keys.h>
 
 #include "shm_key.fsm"
 #define FSM_NAME   shm_key
 #define FSM_PREFIX SHM_KEY
+#define FSM_SETS   SHM_KEY_SETS
 #include <fsm/declare.h>
 
 #include "shm_grant.fsm"
@@ -41,7 +44,9 @@ struct shm_key {
     uint32_t serial, ways;
     void *map; /* NULL: not mapped */
     size_t map_len;
-    weft_status_t why; /* the reason of the refusal */
+    weft_status_t why;          /* the reason of the refusal */
+    struct cuda_export *device; /* NULL: not of a device */
+    struct list copies;         /* of device memory, under way (device.h) */
 };
 
 struct shm_grant {
@@ -61,6 +66,7 @@ struct shm_mem {
     struct shm_mem *next;
     struct shm_grant *grants;
     uint32_t ways;
+    struct cuda_export device;  /* with SHM_WAY_DEVICE */
     struct completion *revoked; /* stepped when the last grant has ended */
 };
 
@@ -92,7 +98,8 @@ struct shm_md {
     struct shm_orphan *orphans;
     uint32_t ways; /* the ways that shm.rma allows */
     uint64_t max_grants;
-    char *bounce; /* SHM_RMA_BCOPY bytes, made when first needed */
+    struct cuda_copies *copies; /* made when first needed */
+    char *bounce;               /* SHM_RMA_BCOPY bytes, made when first needed */
 
     uint32_t split_serial; /* of the last split copy */
     uint64_t split_words;  /* a bit for each control word in use */

@@ -4,7 +4,7 @@
  * stores in order. Non-temporal stores are not used: they were slower at every size (64 KiB: more
  * than half, 4 MiB: a tenth).
  */
-#include "key.h"
+#include "device.h"
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <string.h>
@@ -70,6 +70,8 @@ weft_status_t weft__shm_put_zcopy(struct lane *l, const struct rma_piece *from, 
                                   uint64_t remote, struct lane_key *key,
                                   struct completion *completion) {
     size_t total;
+    if (UNLIKELY(weft__cuda_active && weft__shm_needs_device(key, from)))
+        return weft__shm_device_copy(key, true, from, n_from, remote, completion);
     if (key->local && is_simple(from, n_from)) {
         atomic_thread_fence(memory_order_release);
         copy_rma(place_rma(key, remote), from->base, from->len);
@@ -107,6 +109,8 @@ weft_status_t weft__shm_get_zcopy(struct lane *l, const struct rma_piece *to, si
                                   uint64_t remote, struct lane_key *key,
                                   struct completion *completion) {
     size_t total;
+    if (UNLIKELY(weft__cuda_active && weft__shm_needs_device(key, to)))
+        return weft__shm_device_copy(key, false, to, n_to, remote, completion);
     if (key->local && is_simple(to, n_to)) {
         copy_rma(to->base, place_rma(key, remote), to->len);
         atomic_thread_fence(memory_order_acquire);

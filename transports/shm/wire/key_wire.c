@@ -17,8 +17,21 @@ static weft_status_t want_check(const struct shm_want *w) {
 }
 
 static weft_status_t grant_check(const struct shm_grant_word *g) {
-    if (g->way != SHM_WAY_MAP && g->way != SHM_WAY_VM) return WEFT_ERR_PROTOCOL;
+    if (g->way != SHM_WAY_MAP && g->way != SHM_WAY_VM && g->way != SHM_WAY_DEVICE)
+        return WEFT_ERR_PROTOCOL;
     return g->offset % SHM_PAGE != 0 || g->offset > INT64_MAX ? WEFT_ERR_PROTOCOL : WEFT_OK;
+}
+
+static weft_status_t read_grant(struct shm_key_word *word, const void *data, size_t len) {
+    struct shm_device_grant with;
+    bool has_device = len == sizeof with;
+    if (len != sizeof with.grant && !has_device) return WEFT_ERR_PROTOCOL;
+    memcpy(&with, data, len);
+    word->grant = with.grant;
+    word->serial = with.grant.serial;
+    if (has_device) word->device = with.device;
+    return has_device == (with.grant.way == SHM_WAY_DEVICE) ? grant_check(&with.grant)
+                                                            : WEFT_ERR_PROTOCOL;
 }
 
 static bool read_all(void *to, size_t size, const void *data, size_t len) {
@@ -39,10 +52,7 @@ weft_status_t weft__shm_key_decode(const void *data, size_t len, struct shm_key_
         if (!read_all(&word_p->want, sizeof word_p->want, data, len)) return WEFT_ERR_PROTOCOL;
         word_p->serial = word_p->want.serial;
         return want_check(&word_p->want);
-    case SHM_GRANT:
-        if (!read_all(&word_p->grant, sizeof word_p->grant, data, len)) return WEFT_ERR_PROTOCOL;
-        word_p->serial = word_p->grant.serial;
-        return grant_check(&word_p->grant);
+    case SHM_GRANT: return read_grant(word_p, data, len);
     case SHM_DENY:
         if (!read_all(&deny, sizeof deny, data, len)) return WEFT_ERR_PROTOCOL;
         word_p->serial = deny.serial;

@@ -5,13 +5,14 @@
 
 #include "wire.h"
 #include <stdbool.h>
+#include <transports/cuda/peer_memory.h>
 
 /* Kinds. The importer sends WANT and DROP, the owner the others. GRANT of a mapping carries a
  * descriptor. */
 enum shm_key_kind { SHM_WANT = 32, SHM_GRANT, SHM_DENY, SHM_REVOKE, SHM_DROP };
 
 /* Ways to reach the owner's memory. */
-enum { SHM_WAY_MAP = 1, SHM_WAY_VM = 2, SHM_WAYS = 3 };
+enum { SHM_WAY_MAP = 1, SHM_WAY_VM = 2, SHM_WAY_DEVICE = 4, SHM_WAYS = 7 };
 
 enum { SHM_PAGE = 4096 };
 
@@ -31,6 +32,12 @@ struct shm_grant_word {
     uint64_t offset;
 };
 
+/* GRANT of a region on a device. */
+struct shm_device_grant {
+    struct shm_grant_word grant;
+    struct cuda_export device;
+};
+
 /* DENY refuses. */
 struct shm_deny {
     struct shm_head head;
@@ -44,11 +51,16 @@ struct shm_serial {
     uint32_t serial, reserved;
 };
 
+/* Of every message on the socket. */
+enum { SHM_MESSAGE_MAX = sizeof(struct shm_device_grant) };
+_Static_assert(sizeof(struct shm_hello) <= SHM_MESSAGE_MAX, "a hello is shorter");
+
 struct shm_key_word {
     enum shm_key_kind kind;
     uint32_t serial;
     struct shm_want want;        /* WANT */
     struct shm_grant_word grant; /* GRANT */
+    struct cuda_export device;   /* with SHM_WAY_DEVICE: not checked */
     weft_status_t status;        /* DENY: an error */
 };
 
