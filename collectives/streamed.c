@@ -6,6 +6,7 @@
 
 #include <endpoints/core/submit.h>
 #include <string.h>
+#include <transports/cuda/stream_gate.h>
 
 /* NULL: it is not there any more. */
 static weft_team_t *find_team(weft_worker_t *worker, const weft_team_t *pointer, uint64_t id) {
@@ -64,5 +65,7 @@ weft_status_t weft__coll_call_streamed(weft_team_t *team, const weft_coll_args_t
 weft_status_t weft__coll_start_streamed(struct weft_coll *coll, const weft_op_t *op) {
     weft_team_t *team = coll->team;
     struct submit_args args = {.word = {(uintptr_t)team, team->id, (uintptr_t)coll, coll->number}};
-    return weft__post(team->worker, NULL, start_posted, &args, op);
+    return weft__cuda_stream_is_captured(op->stream)
+               ? weft__post_recorded(team->worker, start_posted, &args, op)
+               : weft__post(team->worker, NULL, start_posted, &args, op);
 }

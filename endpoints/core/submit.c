@@ -163,6 +163,7 @@ static void submit_ended(weft_status_t status, void *arg) {
 
 void weft__post_over(const struct weft_request *req) {
     if (req->done == submit_ended) open_gate(req->arg);
+    weft__recorded_over(req);
 }
 
 static weft_status_t post_submission(struct posted *p, const weft_op_t *op) {

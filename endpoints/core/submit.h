@@ -37,6 +37,16 @@ static inline weft_status_t weft__call_enter(const struct weft_worker *worker,
     return __builtin_expect(st == WEFT_OK && op && op->stream, 0) ? WEFT_IN_PROGRESS : st;
 }
 
+/*
+ * The same for a stream that is being captured: recorded in its graph. Each launch calls `fn`, and
+ * op->done reports the end of each. WEFT_OK: recorded. UNSUPPORTED: op->completion or request_p; the
+ * driver cannot record it.
+ */
+weft_status_t weft__post_recorded(struct weft_worker *worker, submit_fn fn,
+                                  const struct submit_args *args, const weft_op_t *op);
+/* As weft__post_over, of one that a graph launched (recorded.c). */
+void weft__recorded_over(const struct weft_request *req);
+
 /* The program's handle of a submission that waits for its stream: it ends, soon. Nothing for one
  * that has begun. Owner's thread. */
 void weft__post_stop(struct weft_request *handle, weft_status_t status);

@@ -153,7 +153,7 @@ static weft_status_t flush_posted(void *ep, const struct submit_args *args, cons
 
 weft_status_t weft_ep_flush(weft_ep_t *ep, const weft_op_t *op) {
     if (!ep) return weft__fail(WEFT_ERR_INVALID_PARAM, "ep is NULL");
-    weft_status_t st = weft__worker_enter(ep->worker);
+    weft_status_t st = weft__call_enter(ep->worker, op);
     if (st == WEFT_IN_PROGRESS)
         return weft__post(ep->worker, ep, flush_posted, &(struct submit_args){0}, op);
     return st < 0 ? st : ep->ops->flush(ep, op);
@@ -205,7 +205,7 @@ static weft_status_t worker_flush_posted(void *worker, const struct submit_args 
 weft_status_t weft_worker_flush(weft_worker_t *worker, const weft_op_t *op) {
     if (!worker) return weft__fail(WEFT_ERR_INVALID_PARAM, "worker is NULL");
     worker = weft__worker_itself(worker);
-    weft_status_t st = weft__worker_enter(worker);
+    weft_status_t st = weft__call_enter(worker, op);
     if (st == WEFT_IN_PROGRESS)
         return weft__post(worker, NULL, worker_flush_posted, &(struct submit_args){0}, op);
     struct op_group *all;

@@ -319,6 +319,15 @@ WEFT_API weft_status_t weft_coll_sized(size_t args_size, weft_team_t *team,
  *
  * Starts stand in the order of the team's collectives (or in that of their tag). Two handles may be
  * under way at a time. BUSY: this one is. Types with a layout are UNSUPPORTED.
+ *
+ * A start with op->stream, while that CUDA stream is being captured, is recorded in the graph, and
+ * returns WEFT_OK. From then on each launch of the graph starts the collective once, when it gets
+ * there, and later work of the graph waits until that start has ended. op->done reports the end of
+ * each launch's start, by the status that weft_coll_start would have had, too. Launches of graphs
+ * with the same recorded start must not overlap. A launch after weft_coll_free reports CLOSED; one
+ * after the worker was closed passes without a report. Errors of the recording: UNSUPPORTED with
+ * op->request_p or op->completion, and if the driver captures no wait for a value (CUDA 12 does);
+ * the capture may be invalid then. QUOTA; NO_MEMORY.
  */
 typedef struct weft_coll weft_coll_t;
 #define weft_coll_init(...) weft_coll_init_sized(sizeof(weft_coll_args_t), __VA_ARGS__)

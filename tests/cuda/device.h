@@ -29,7 +29,7 @@ static struct {
     void (*context_break)(void *context);
     void (*hold)(bool hold);
     unsigned *fail_copy, *fail_alloc, *copies, *asked, *opened, *exported, *copy_delay_us;
-    bool *fail_late, *capturing;
+    bool *fail_late, *capturing, *captures_waits;
     /* of either */
     unsigned (*stream_create)(void **stream, unsigned flags);
     unsigned (*stream_destroy)(void *stream);
@@ -37,6 +37,10 @@ static struct {
     unsigned (*host_call)(void *stream, void (*fn)(void *arg), void *arg);
     unsigned (*copy)(unsigned long long to, unsigned long long from, size_t len, void *stream);
     unsigned (*set_current)(void *context);
+    unsigned (*capture_begin)(void *stream, unsigned mode);
+    unsigned (*capture_end)(void *stream, void **graph);
+    unsigned (*graph_instantiate)(void **exec, void *graph, unsigned long long flags);
+    unsigned (*graph_launch)(void *exec, void *stream);
     unsigned (*host_register)(void *at, size_t len, unsigned flags);
     unsigned (*host_unregister)(void *at);
 } gpu;
@@ -54,6 +58,10 @@ static void gpu_find_calls(void *library) {
     *(void **)&gpu.host_call = gpu_symbol(library, "cuLaunchHostFunc");
     *(void **)&gpu.copy = gpu_symbol(library, "cuMemcpyAsync");
     *(void **)&gpu.set_current = gpu_symbol(library, "cuCtxSetCurrent");
+    *(void **)&gpu.capture_begin = gpu_symbol(library, "cuStreamBeginCapture_v2");
+    *(void **)&gpu.capture_end = gpu_symbol(library, "cuStreamEndCapture");
+    *(void **)&gpu.graph_instantiate = gpu_symbol(library, "cuGraphInstantiateWithFlags");
+    *(void **)&gpu.graph_launch = gpu_symbol(library, "cuGraphLaunch");
     *(void **)&gpu.host_register = gpu_symbol(library, "cuMemHostRegister_v2");
     *(void **)&gpu.host_unregister = gpu_symbol(library, "cuMemHostUnregister");
 }
@@ -140,6 +148,7 @@ static inline void gpu_load_double(void) {
     gpu.fail_alloc = gpu_symbol(library, "double_fail_alloc");
     gpu.fail_late = gpu_symbol(library, "double_fail_late");
     gpu.capturing = gpu_symbol(library, "double_capturing");
+    gpu.captures_waits = gpu_symbol(library, "double_captures_waits");
     gpu.copies = gpu_symbol(library, "double_copies");
     gpu.asked = gpu_symbol(library, "double_asked");
     gpu.opened = gpu_symbol(library, "double_opened");

@@ -31,6 +31,7 @@ extern unsigned double_fail_copy, double_fail_alloc;
 extern unsigned double_fail_launch; /* the same of kernels */
 extern bool double_fail_late;
 extern bool double_capturing; /* each stream is being captured */
+extern bool double_captures_waits; /* as drivers of CUDA 12 do */
 extern unsigned double_copy_delay_us, double_devices;
 /* Streams that there are; copies so far; pointers asked about; handles that are open, and those
  * that were made. */
@@ -38,5 +39,6 @@ extern unsigned double_copy_delay_us, double_devices;
 unsigned double_pushes(void *context);
 unsigned double_copies_in(void *stream);
 extern unsigned double_streams, double_copies, double_asked, double_opened, double_exported;
+extern unsigned double_queries; /* of streams */
 
 #endif

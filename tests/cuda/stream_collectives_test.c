@@ -131,3 +131,115 @@ TEST(a_form_with_arrays_takes_no_stream) {
              WEFT_ERR_UNSUPPORTED);
     down(&c);
 }
+
+/* ---- in a graph ------------------------------------------------------------------------------ */
+
+enum { THREAD_LOCAL = 1 }; /* the capture's mode: calls of other threads are no part of it */
+
+/* Each rank's graph: a copy that feeds the collective, the collective, and a copy of its result. */
+static void capture(struct crew *c, weft_coll_t *coll[RANKS], void *exec[RANKS]) {
+    for (uint32_t r = 0; r < RANKS; r++) {
+        weft_coll_args_t args = {.kind = WEFT_COLL_ALLREDUCE,
+                                 .src = src[r],
+                                 .dst = dst[r],
+                                 .count = COUNT,
+                                 .type = WEFT_INT32,
+                                 .reduction = WEFT_SUM};
+        void *graph;
+        CHECK_EQ(weft_coll_init(c->rank[r].team, &args, 0, &coll[r]), WEFT_OK);
+        expect_outcome(&c->rank[r]);
+        CHECK_EQ(gpu.capture_begin(stream[r], THREAD_LOCAL), 0);
+        gpu_copy(src[r], value[r], BYTES, stream[r]);
+        weft_op_t op = op_in(&c->rank[r], stream[r]);
+        CHECK_EQ(weft_coll_start(coll[r], &op), WEFT_OK);
+        gpu_copy(out[r], dst[r], BYTES, stream[r]);
+        CHECK_EQ(gpu.capture_end(stream[r], &graph), 0);
+        CHECK_EQ(gpu.graph_instantiate(&exec[r], graph, 0), 0);
+    }
+}
+
+/* The program's thread starts nothing and waits for nothing. */
+TEST(each_launch_of_a_graph_runs_its_collective_once) {
+    enum { LAUNCHES = 3 };
+    struct crew c;
+    weft_coll_t *coll[RANKS];
+    void *exec[RANKS];
+    int go[RANKS];
+    up(&c);
+    capture(&c, coll, exec);
+    turns(&c);
+    CHECK_EQ(c.rank[0].outcome_calls + c.rank[1].outcome_calls, 0);
+    for (int launch = 1; launch <= LAUNCHES; launch++) {
+        memset(out, 0, sizeof out);
+        for (uint32_t r = 0; r < RANKS; r++) {
+            for (int i = 0; i < COUNT; i++) value[r][i] = (int32_t)(r + 1) * i * launch;
+            gpu_block(stream[r], &go[r]);
+            CHECK_EQ(gpu.graph_launch(exec[r], stream[r]), 0);
+        }
+        gpu_unblock(&go[0]);
+        turns(&c);
+        CHECK_EQ(c.rank[0].outcome_calls, launch - 1);
+        CHECK(out[0][1] == 0 && out[1][1] == 0);
+        gpu_unblock(&go[1]);
+        UNTIL(&c, c.rank[0].outcome_calls == launch && c.rank[1].outcome_calls == launch);
+        for (uint32_t r = 0; r < RANKS; r++) {
+            CHECK_EQ(c.rank[r].outcome, WEFT_OK);
+            CHECK_EQ(gpu.stream_wait(stream[r]), 0);
+            for (int i = 0; i < COUNT; i++) CHECK_EQ(out[r][i], 3 * i * launch);
+        }
+    }
+    CHECK(gpu_context_is_as_before());
+    for (uint32_t r = 0; r < RANKS; r++) CHECK_EQ(weft_coll_free(coll[r]), WEFT_OK);
+    down(&c);
+}
+
+/* A launch after the end of the collective, or of the worker, holds no stream. */
+TEST(a_graph_outlives_its_collective_and_its_worker) {
+    struct crew c;
+    weft_coll_t *coll[RANKS];
+    void *exec[RANKS];
+    up(&c);
+    capture(&c, coll, exec);
+    for (uint32_t r = 0; r < RANKS; r++) {
+        CHECK_EQ(weft_coll_free(coll[r]), WEFT_OK);
+        CHECK_EQ(gpu.graph_launch(exec[r], stream[r]), 0);
+    }
+    UNTIL(&c, c.rank[0].outcome_calls == 1 && c.rank[1].outcome_calls == 1);
+    for (uint32_t r = 0; r < RANKS; r++) {
+        CHECK_EQ(c.rank[r].outcome, WEFT_ERR_CLOSED);
+        CHECK_EQ(gpu.stream_wait(stream[r]), 0);
+    }
+    crew_down(&c);
+    for (uint32_t r = 0; r < RANKS; r++) {
+        CHECK_EQ(gpu.graph_launch(exec[r], stream[r]), 0);
+        CHECK_EQ(gpu.stream_wait(stream[r]), 0);
+        CHECK_EQ(gpu.stream_destroy(stream[r]), 0);
+        gpu.release(src[r]);
+        gpu.release(dst[r]);
+    }
+}
+
+/* The sentence says what would have to be otherwise. */
+TEST(what_cannot_be_recorded_is_refused) {
+    struct crew c;
+    weft_coll_t *coll;
+    void *graph;
+    up(&c);
+    weft_coll_args_t args = {.kind = WEFT_COLL_BARRIER};
+    CHECK_EQ(weft_coll_init(c.rank[0].team, &args, 0, &coll), WEFT_OK);
+    CHECK_EQ(gpu.capture_begin(stream[0], THREAD_LOCAL), 0);
+    weft_op_t op = op_in(&c.rank[0], stream[0]);
+    CHECK_EQ(weft_barrier(c.rank[0].team, &op), WEFT_ERR_UNSUPPORTED);
+    weft_request_t *request = NULL;
+    op.request_p = &request;
+    CHECK_EQ(weft_coll_start(coll, &op), WEFT_ERR_UNSUPPORTED);
+    op.request_p = NULL;
+    if (gpu.captures_waits) {
+        *gpu.captures_waits = false;
+        CHECK_EQ(weft_coll_start(coll, &op), WEFT_ERR_UNSUPPORTED);
+        *gpu.captures_waits = true;
+    }
+    CHECK_EQ(gpu.capture_end(stream[0], &graph), 0);
+    CHECK_EQ(weft_coll_free(coll), WEFT_OK);
+    down(&c);
+}

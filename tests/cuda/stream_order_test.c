@@ -146,6 +146,34 @@ TEST_WAYS(active_messages_streams_puts_gets_and_atomics_take_a_stream) {
 }
 
 /* Whatever ends an operation, its stream goes on. */
+/* What the stream put before it is at the peer when later work of the stream goes on. */
+TEST_WAYS(a_flush_takes_its_turn_in_a_stream) {
+    struct rma r;
+    struct tally put = {0}, flushed[2] = {{0}};
+    int go;
+    gpu_load();
+    rma_up(&r, transport, messages, LEN, WEFT_MEM_ALL, NULL, 0);
+    void *stream = gpu_stream();
+    pattern(first, LEN, 9);
+    gpu_block(stream, &go);
+    CHECK_EQ(weft_put(r.t.ep, first, LEN, rma_at(&r, 0), r.rkey, OF_STREAM(stream, &put)),
+             WEFT_IN_PROGRESS);
+    weft_op_t op = *OF_STREAM(stream, &flushed[0]);
+    op.flags = WEFT_FLUSH_REMOTE;
+    CHECK_EQ(weft_ep_flush(r.t.ep, &op), WEFT_IN_PROGRESS);
+    CHECK_EQ(weft_worker_flush(r.t.a, OF_STREAM(stream, &flushed[1])), WEFT_IN_PROGRESS);
+    some_turns(&r.t);
+    CHECK(put.calls == 0 && flushed[0].calls == 0 && flushed[1].calls == 0);
+    gpu_unblock(&go);
+    UNTIL(&r.t, flushed[0].calls);
+    CHECK(put.calls == 1 && memcmp(r.target, first, LEN) == 0);
+    UNTIL(&r.t, flushed[1].calls);
+    CHECK(flushed[0].status == WEFT_OK && flushed[1].status == WEFT_OK);
+    CHECK_EQ(gpu.stream_wait(stream), 0);
+    CHECK_EQ(gpu.stream_destroy(stream), 0);
+    rma_down(&r);
+}
+
 TEST_EACH(an_operation_that_ends_early_releases_its_stream) {
     struct two t;
     struct tally done[3] = {{0}};
@@ -282,7 +310,9 @@ TEST(an_operation_that_takes_no_stream_refuses_one) {
     two_up(&t, "self");
     void *stream = gpu_stream();
     weft_op_t op = {.stream = stream};
-    CHECK_EQ(weft_ep_flush(t.ep, &op), WEFT_ERR_UNSUPPORTED);
+    weft_mem_t *mem;
+    CHECK_EQ(weft_mem_alloc(t.a, 8, &(weft_mem_params_t){.rights = WEFT_MEM_ALL}, &mem), 0);
+    CHECK_EQ(weft_mem_revoke(mem, &op), WEFT_ERR_UNSUPPORTED);
     CHECK_EQ(gpu.stream_wait(stream), 0);
     CHECK_EQ(gpu.stream_destroy(stream), 0);
     two_down(&t);

@@ -40,7 +40,8 @@ struct cuda_gate {
     cuda_pointer device;
     uint32_t value;
     bool is_reached, is_open;
-    bool is_passed; /* the driver will not name it again */
+    bool is_passed;   /* the driver will not name it again */
+    bool is_recorded; /* in a graph: `owner` NULL: launches pass it */
 };
 
 /* Of all below. The driver's thread takes it in `reached`. */
@@ -101,7 +102,8 @@ static void give_word(const struct cuda_gate *gate) {
 
 /* ---- a gate's life */
 
-static weft_status_t check_stream(const struct cuda_driver *driver, cuda_stream stream) {
+static weft_status_t check_stream(const struct cuda_driver *driver, cuda_stream stream,
+                                  bool recorded) {
     cuda_capture capture = 0;
     if (!driver || !driver->host_call || !driver->stream_wait_value || !driver->host_register)
         return weft__fail(WEFT_ERR_UNSUPPORTED,
@@ -109,8 +111,10 @@ static weft_status_t check_stream(const struct cuda_driver *driver, cuda_stream 
                                  : "op->stream: the CUDA driver is not loaded");
     weft_status_t st = weft__cuda_status(driver->stream_is_capturing(stream, &capture),
                                          "op->stream: not a stream");
-    if (st == WEFT_OK && capture)
-        st = weft__fail(WEFT_ERR_UNSUPPORTED, "op->stream is being captured");
+    if (st == WEFT_OK && capture && !recorded)
+        st =
+            weft__fail(WEFT_ERR_UNSUPPORTED,
+                       "op->stream is being captured: only weft_coll_start is recorded in a graph");
     return st;
 }
 
@@ -140,19 +144,15 @@ static weft_status_t enter_context(const struct cuda_driver *driver, struct cuda
                                       "could not enter the stream's context");
 }
 
-weft_status_t weft__cuda_gate_new(void *stream, void *owner, void (*reached)(void *arg), void *arg,
-                                  struct cuda_gate **gate_p) {
+static weft_status_t new_gate(const struct cuda_gate *of, struct cuda_gate **gate_p) {
     weft__cuda_notice();
     const struct cuda_driver *driver = weft__cuda_driver();
     cuda_context popped;
-    weft_status_t st = check_stream(driver, stream);
+    weft_status_t st = check_stream(driver, of->stream, of->is_recorded);
     if (st < 0) return st;
     struct cuda_gate *gate = weft__new(NULL, struct cuda_gate);
     if (!gate) return WEFT_ERR_NO_MEMORY;
-    gate->stream = stream;
-    gate->owner = owner;
-    gate->reached = reached;
-    gate->arg = arg;
+    *gate = *of;
     list_init(&gate->of_all);
     st = enter_context(driver, gate);
     if (st == WEFT_OK) {
@@ -164,6 +164,12 @@ weft_status_t weft__cuda_gate_new(void *stream, void *owner, void (*reached)(voi
     else
         *gate_p = gate;
     return st;
+}
+
+weft_status_t weft__cuda_gate_new(void *stream, void *owner, void (*reached)(void *arg), void *arg,
+                                  struct cuda_gate **gate_p) {
+    const struct cuda_gate of = {.stream = stream, .owner = owner, .reached = reached, .arg = arg};
+    return new_gate(&of, gate_p);
 }
 
 /* With the lock held. */
@@ -226,6 +232,67 @@ weft_status_t weft__cuda_gate_place(struct cuda_gate *gate) {
     return st;
 }
 
+/* ---- in a graph */
+
+bool weft__cuda_stream_is_captured(void *stream) {
+    const struct cuda_driver *driver = weft__cuda_driver();
+    cuda_capture capture = 0;
+    return driver && driver->stream_is_capturing &&
+           driver->stream_is_capturing(stream, &capture) == 0 && capture != 0;
+}
+
+/* On the driver's thread, at each launch, before the graph waits for the word. */
+static void recorded_reached(void *arg) {
+    struct cuda_gate *gate = arg;
+    pthread_mutex_lock(&mutex);
+    bool passes = gate->owner == NULL;
+    __atomic_store_n((uint32_t *)(void *)gate->at, passes ? gate->value : gate->value - 1,
+                     __ATOMIC_RELEASE);
+    if (!passes) gate->reached(gate->arg);
+    pthread_mutex_unlock(&mutex);
+}
+
+/* Where the wait is refused, the graph may have the call already: it passes the gate. */
+static weft_status_t record(const struct cuda_driver *driver, struct cuda_gate *gate) {
+    weft_status_t st = weft__cuda_status(driver->host_call(gate->stream, recorded_reached, gate),
+                                         "could not record an operation in the graph");
+    if (st < 0) {
+        weft__cuda_gate_free(gate);
+        return st;
+    }
+    cuda_result r = driver->stream_wait_value(gate->stream, gate->device, gate->value, AT_LEAST);
+    if (r == 0) return WEFT_OK;
+    pthread_mutex_lock(&mutex);
+    gate->owner = NULL;
+    pthread_mutex_unlock(&mutex);
+    (void)weft__cuda_status(r, "cuStreamWaitValue32");
+    return weft__fail(WEFT_ERR_UNSUPPORTED,
+                      "the CUDA driver captures no wait for a value in a graph (CUDA 12 does)");
+}
+
+weft_status_t weft__cuda_gate_record(void *stream, void *owner, void (*reached)(void *arg),
+                                     void *arg, struct cuda_gate **gate_p) {
+    const struct cuda_driver *driver = weft__cuda_driver();
+    const struct cuda_gate of = {
+        .stream = stream, .owner = owner, .reached = reached, .arg = arg, .is_recorded = true};
+    struct cuda_gate *gate;
+    cuda_context popped;
+    weft_status_t st = new_gate(&of, &gate);
+    if (st < 0) return st;
+    gate->is_reached = true; /* nothing waits for it between launches */
+    st = weft__cuda_status(driver->context_push(gate->context), "the stream's context is gone");
+    if (st < 0) {
+        weft__cuda_gate_free(gate);
+        return st;
+    }
+    st = record(driver, gate);
+    (void)driver->context_pop(&popped);
+    if (st == WEFT_OK) *gate_p = gate;
+    return st;
+}
+
+/* ---- leaving, and opening */
+
 bool weft__cuda_gate_leave(struct cuda_gate *gate) {
     pthread_mutex_lock(&mutex);
     bool leaves = !gate->is_reached;
@@ -248,6 +315,10 @@ void weft__cuda_gates_leave(const void *owner, bool (*leaves)(void *arg, const v
     pthread_mutex_lock(&mutex);
     for (struct list *n = gates.next; n != &gates; n = n->next) {
         struct cuda_gate *gate = list_of(n, struct cuda_gate, of_all);
+        if (gate->owner == owner && gate->is_recorded && !which) {
+            gate->owner = NULL;
+            __atomic_store_n((uint32_t *)(void *)gate->at, gate->value, __ATOMIC_RELEASE);
+        }
         if (gate->owner != owner || gate->is_reached) continue;
         gate->is_reached = leaves(gate->arg, which);
     }

@@ -29,8 +29,19 @@ weft_status_t weft__cuda_gate_place(struct cuda_gate *gate);
 bool weft__cuda_gate_leave(struct cuda_gate *gate);
 /* Later work of the stream may run. The gate is gone for its owner, who was reached or has left. */
 void weft__cuda_gate_open(struct cuda_gate *gate);
+/* The program captures this stream in a graph. */
+bool weft__cuda_stream_is_captured(void *stream);
+/*
+ * Records a gate in the graph of a stream that is being captured. Each launch calls `reached`, and
+ * the graph's later work waits until the gate is opened, which it then is for that launch. The gate
+ * stays until weft__cuda_gates_leave, or for ever: later launches pass it. Launches must not
+ * overlap. Errors: as of weft__cuda_gate_new; UNSUPPORTED if the driver captures no wait for a
+ * value.
+ */
+weft_status_t weft__cuda_gate_record(void *stream, void *owner, void (*reached)(void *arg),
+                                     void *arg, struct cuda_gate **gate_p);
 /* Leaves the gates of an owner for which `leaves` says so. It gets the `arg` of each, with locks
- * held, and only submits. */
+ * held, and only submits. `which` NULL: the owner ends; recorded gates are left without a call. */
 void weft__cuda_gates_leave(const void *owner, bool (*leaves)(void *arg, const void *which),
                             const void *which);
 

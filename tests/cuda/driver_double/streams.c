@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "double.h"
 
+#include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -20,6 +21,11 @@ struct stream {
     pthread_cond_t more, less;
     struct stream *all;
     unsigned copies;
+    struct graph *captured; /* what is added goes there instead */
+};
+/* The entries of a stream in their order. */
+struct graph {
+    struct entry *first, **last;
 };
 struct event {
     struct event *all;
@@ -32,8 +38,8 @@ static struct stream *streams, *ended;
 static struct event *events;
 static bool held;
 
-bool double_capturing;
-unsigned double_streams, double_copies, double_asked;
+bool double_capturing, double_captures_waits = true;
+unsigned double_streams, double_copies, double_asked, double_queries;
 
 unsigned double_copies_in(void *stream) {
     return __atomic_load_n(&((struct stream *)stream)->copies, __ATOMIC_RELAXED);
@@ -111,9 +117,10 @@ result double_enqueue(void *handle, result (*run)(void *arg), void *arg) {
     }
     *e = (struct entry){.run = run, .arg = arg};
     pthread_mutex_lock(&lock);
-    *s->last = e;
-    s->last = &e->next;
-    s->added++;
+    struct entry ***last = s->captured ? &s->captured->last : &s->last;
+    **last = e;
+    *last = &e->next;
+    if (!s->captured) s->added++;
     pthread_cond_broadcast(&s->more);
     pthread_mutex_unlock(&lock);
     return SUCCESS;
@@ -171,6 +178,7 @@ result cuStreamSynchronize(void *stream) {
     return double_wait(stream);
 }
 result cuStreamQuery(void *stream) {
+    __atomic_fetch_add(&double_queries, 1, __ATOMIC_RELAXED);
     struct stream *s = stream_of(stream);
     result r = s ? double_usable(s->context) : INVALID_CONTEXT;
     if (r != SUCCESS) return r;
@@ -185,8 +193,43 @@ result cuStreamGetCtx(void *stream, struct context **context) {
     return s ? double_usable(s->context) : INVALID_CONTEXT;
 }
 result cuStreamIsCapturing(void *stream, unsigned *status) {
-    *status = double_capturing;
+    struct stream *s = stream_of(stream);
+    *status = double_capturing || (s && s->captured);
     return SUCCESS;
+}
+
+/* ---- graphs */
+
+result cuStreamBeginCapture_v2(void *stream, unsigned mode) {
+    struct stream *s = stream_of(stream);
+    if (!s || s->captured) return INVALID_VALUE;
+    struct graph *graph = calloc(1, sizeof *graph);
+    graph->last = &graph->first;
+    s->captured = graph;
+    return SUCCESS;
+}
+result cuStreamEndCapture(void *stream, struct graph **graph) {
+    struct stream *s = stream_of(stream);
+    if (!s || !s->captured) return INVALID_VALUE;
+    *graph = s->captured;
+    s->captured = NULL;
+    return SUCCESS;
+}
+/* An executable graph is the graph itself; as long as tests run, it stays. */
+result cuGraphInstantiateWithFlags(struct graph **exec, struct graph *graph,
+                                   unsigned long long flags) {
+    *exec = graph;
+    return SUCCESS;
+}
+result cuGraphLaunch(struct graph *exec, void *stream) {
+    result r = SUCCESS;
+    for (const struct entry *e = exec->first; e && r == SUCCESS; e = e->next) {
+        size_t len = malloc_usable_size(e->arg);
+        void *arg = malloc(len);
+        memcpy(arg, e->arg, len);
+        r = double_enqueue(stream, e->run, arg);
+    }
+    return r;
 }
 
 struct host_call {
@@ -231,6 +274,8 @@ static result add_value(void *stream, result (*run)(void *arg), pointer at, uint
     return INVALID_VALUE;
 }
 result cuStreamWaitValue32_v2(void *stream, pointer at, uint32_t value, unsigned flags) {
+    const struct stream *s = stream_of(stream);
+    if (s && s->captured && !double_captures_waits) return CAPTURE_UNSUPPORTED;
     return flags == 0 ? add_value(stream, run_wait, at, value) : NOT_SUPPORTED;
 }
 result cuStreamWriteValue32_v2(void *stream, pointer at, uint32_t value, unsigned flags) {
