@@ -15,8 +15,10 @@
 #include "peer.h"
 
 #include <base/counters.h>
+#include <endpoints/transfer/device_staging.h>
 #include <stdio.h>
 #include <string.h>
+#include <transports/cuda/copies.h>
 #include <transports/cuda/kernels.h>
 #include <transports/cuda/memory.h>
 
@@ -48,6 +50,9 @@ struct peer {
     uint64_t src[PEER_MOST_MEMBERS], dst[PEER_MOST_MEMBERS]; /* as this device sees them */
     enum peer_stage stage;
     bool decided, two;
+    bool is_awaited; /* the driver reports the end of the device's work */
+    struct cuda_copy end;
+    struct reactor *reactor;
     uint64_t stopped_at;
 };
 
@@ -285,6 +290,36 @@ static void device_failed(struct collective *c, weft_status_t st) {
     weft__team_fail(team, st, team->rank);
 }
 
+/* ---- the end of the device's work: an event, after which the team's collectives are looked at */
+
+static void device_ended(struct cuda_copy *end, weft_status_t status) {
+    struct peer *peer = container_of(end, struct peer, end);
+    (void)status; /* the queue has it, too */
+    peer->is_awaited = false;
+    weft__reactor_poll_soon(peer->reactor);
+}
+
+/* Where it cannot be reported, the worker looks at the device without sleep. */
+static void await_device(const struct collective *c) {
+    struct peer *peer = c->peer;
+    struct cuda_copies *copies = weft__device_copies_of(c->team->worker);
+    struct cuda_place place = {.context = peer->context};
+    struct cuda_batch batch;
+    if (!copies || weft__cuda_queue_stream(peer->context, &place.stream) < 0 ||
+        weft__cuda_batch_begin(&batch, place, CUDA_WRITES) < 0)
+        return;
+    peer->reactor = c->team->reactor;
+    peer->end = (struct cuda_copy){.done = device_ended};
+    list_init(&peer->end.under_way);
+    peer->is_awaited = weft__cuda_copy_start(copies, &batch, &peer->end) == WEFT_OK;
+}
+
+/* A worker that ends has stopped it already. */
+static void await_no_device(struct peer *peer) {
+    if (peer->is_awaited && !list_empty(&peer->end.under_way)) weft__cuda_copy_stop(&peer->end);
+    peer->is_awaited = false;
+}
+
 /* Said before the others' records are looked at once more: one that is withdrawn is not touched,
  * and its owner, who withdrew it before, sees that this device runs. */
 static bool run_stage(struct collective *c, unsigned stage) {
@@ -299,11 +334,15 @@ static bool run_stage(struct collective *c, unsigned stage) {
     }
     uint32_t n = weft__peer_ops(&shape, c->peer->two, stage, ops);
     for (uint32_t i = 0; i < n && st == WEFT_OK; i++) st = queue_op(c, &ops[i]);
-    if (st < 0) device_failed(c, st);
+    if (st < 0)
+        device_failed(c, st);
+    else
+        await_device(c);
     return st == WEFT_OK;
 }
 
 static bool device_is_done(struct collective *c) {
+    if (c->peer->is_awaited) return false;
     weft_status_t st = weft__cuda_queue_state(c->peer->context);
     if (st < 0) device_failed(c, st);
     return st == WEFT_OK;
@@ -329,6 +368,7 @@ static bool become(struct collective *c, const struct coll_engine *engine) {
 
 static void forget_peer(struct collective *c) {
     if (!c->peer) return;
+    await_no_device(c->peer);
     unmap_all(c->peer);
     talloc_free(c->peer);
     c->peer = NULL;
@@ -413,11 +453,11 @@ static bool advance_peer(struct collective *c) {
     return peer->stage == SECOND_DONE && all_are_at(c, SECOND_DONE) && finish_peer(c);
 }
 
-/* While a device runs, and before all have come, it is looked at without sleep. */
+/* Before all have come it is looked at without sleep. */
 static bool peer_may_move(const struct collective *c) {
     const struct peer *peer = c->peer;
     if (!peer || !peer->own || peer->stage == ENTERED) return true;
-    if (peer->stage == FIRST_RUNS || peer->stage == SECOND_RUNS) return true;
+    if (peer->stage == FIRST_RUNS || peer->stage == SECOND_RUNS) return !peer->is_awaited;
     if (peer->stage == MAPPED || peer->stage == UNMAPPABLE) return all_are_at(c, MAPPED);
     return all_are_at(c, peer->stage);
 }

@@ -373,6 +373,44 @@ TEST(a_cancel_waits_for_devices_at_work) {
 }
 
 /* A member that is late is named by the deadline; no device has begun. */
+static double seconds(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+}
+
+/* The end of the device's work is an event: until then the worker asks for errors, 50 times a
+ * second at most, and for nothing else. */
+TEST(a_worker_does_not_poll_a_device_at_work) {
+    enum { TURNS = 500 };
+    struct crew c;
+    void (*hold)(bool) = NULL;
+    const unsigned *queries = NULL;
+    if (there_are_kernels()) {
+        *(void **)&hold = dlsym(RTLD_DEFAULT, "double_hold");
+        queries = dlsym(RTLD_DEFAULT, "double_queries");
+    }
+    if (!hold || !queries) SKIP("only the double of the CUDA driver counts");
+    up(&c, 2);
+    hold(true);
+    for (uint32_t r = 0; r < 2; r++) expect_outcome(&c.rank[r]);
+    for (uint32_t r = 0; r < 2; r++)
+        posted(&c.rank[r], weft_allreduce(c.rank[r].team, src[r], dst[r], 100, WEFT_INT32, WEFT_SUM,
+                                          OP_OF(&c.rank[r])));
+    for (int i = 0; i < 100; i++) crew_turn(&c);
+    unsigned before = __atomic_load_n(queries, __ATOMIC_RELAXED);
+    double from = seconds();
+    for (int i = 0; i < TURNS; i++) crew_turn(&c);
+    unsigned n = __atomic_load_n(queries, __ATOMIC_RELAXED) - before;
+    CHECK(n <= 4 + (unsigned)((seconds() - from) * 2 * 50));
+    CHECK_EQ(c.rank[0].outcome_calls, 0);
+    hold(false);
+    UNTIL(&c, all_notified(&c));
+    all_end(&c, WEFT_OK);
+    CHECK_EQ(result(0)[7], sum(2, 7));
+    down(&c);
+}
+
 TEST(a_deadline_passes_before_all_have_come) {
     struct crew c;
     up(&c, 3);

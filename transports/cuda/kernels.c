@@ -185,6 +185,16 @@ weft_status_t weft__cuda_queue_state(cuda_context context) {
     return in_context(context, true, kernel_ask, NULL);
 }
 
+static weft_status_t name_stream(const struct cuda_driver *driver, const struct queue *queue,
+                                 void *arg) {
+    (void)driver;
+    *(cuda_stream *)arg = queue->stream;
+    return WEFT_OK;
+}
+weft_status_t weft__cuda_queue_stream(cuda_context context, cuda_stream *stream_p) {
+    return in_context(context, true, name_stream, stream_p);
+}
+
 /* ---- memory ---------------------------------------------------------------------------------- */
 
 static weft_status_t alloc(const struct cuda_driver *driver, const struct queue *queue, void *arg) {

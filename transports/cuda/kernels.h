@@ -29,6 +29,8 @@ weft_status_t weft__cuda_copy(cuda_context context, uint64_t to, uint64_t from, 
 
 /* WEFT_OK: all that was queued is done. WEFT_IN_PROGRESS; or the error of what failed. */
 weft_status_t weft__cuda_queue_state(cuda_context context);
+/* The stream that the work is queued in: for a batch (memory.h) behind that work. */
+weft_status_t weft__cuda_queue_stream(cuda_context context, cuda_stream *stream_p);
 /* After an error: the next use makes a new stream, as for a new context at the same address. */
 void weft__cuda_queue_drop(cuda_context context);
 
