@@ -196,8 +196,8 @@ struct lane_key {
      * Nothing keeps their order. */
     bool copies_devices;
     bool is_of_device; /* and the region is on a device: nothing else reaches it */
-    bool awaited;    /* undecided: it may become OK; iface_up.keyed reports the decision */
-    bool refused;    /* NO_RESOURCE for good; another key to the region may succeed later */
+    bool awaited;      /* undecided: it may become OK; iface_up.keyed reports the decision */
+    bool refused;      /* NO_RESOURCE for good; another key to the region may succeed later */
     const char *how; /* constant text for people: "mapped", "process_vm", "cuda ipc", or a reason */
     /* CAP_MAP: the local address of region.base while status is OK, or NULL. With it, operations
      * by this key are plain memory accesses: they return OK, are performed, and use no

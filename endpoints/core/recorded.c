@@ -1,6 +1,6 @@
 /*
- * Operations that are recorded in a CUDA graph: each launch of the graph posts them once, as another
- * thread would, and the graph goes on when they have ended.
+ * Operations that are recorded in a CUDA graph: each launch of the graph posts them once, as
+ * another thread would, and the graph goes on when they have ended.
  */
 #include "submit.h"
 

@@ -39,8 +39,8 @@ static inline weft_status_t weft__call_enter(const struct weft_worker *worker,
 
 /*
  * The same for a stream that is being captured: recorded in its graph. Each launch calls `fn`, and
- * op->done reports the end of each. WEFT_OK: recorded. UNSUPPORTED: op->completion or request_p; the
- * driver cannot record it.
+ * op->done reports the end of each. WEFT_OK: recorded. UNSUPPORTED: op->completion or request_p;
+ * the driver cannot record it.
  */
 weft_status_t weft__post_recorded(struct weft_worker *worker, submit_fn fn,
                                   const struct submit_args *args, const weft_op_t *op);

@@ -272,10 +272,10 @@ typedef struct weft_rkey_info {
     unsigned rights;
     weft_status_t status; /* OK; or the status that operations end with, such as REVOKED */
     /*
-     * How operations are performed: "mapped", "process_vm", "rdma", "cuda ipc" (a copy of the driver
-     * from or to device memory on this host), "message" or "refused". For
-     * atomics also "rdma, message" (the device performs those that it supports) and "awaited"
-     * (WEFT_MEM_ATOMIC_DEVICE, before the device's key is here).
+     * How operations are performed: "mapped", "process_vm", "rdma", "cuda ipc" (copies of the CUDA
+     * driver, on this host), "message" or "refused". For atomics also "rdma, message" (the device
+     * performs those that it supports) and "awaited" (WEFT_MEM_ATOMIC_DEVICE, before the device's
+     * key is here).
      */
     const char *put, *get, *atomic;
 } weft_rkey_info_t;

@@ -30,7 +30,7 @@ void double_hold(bool hold);
 extern unsigned double_fail_copy, double_fail_alloc;
 extern unsigned double_fail_launch; /* the same of kernels */
 extern bool double_fail_late;
-extern bool double_capturing; /* each stream is being captured */
+extern bool double_capturing;      /* each stream is being captured */
 extern bool double_captures_waits; /* as drivers of CUDA 12 do */
 extern unsigned double_copy_delay_us, double_devices;
 /* Streams that there are; copies so far; pointers asked about; handles that are open, and those

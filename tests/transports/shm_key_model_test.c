@@ -31,12 +31,12 @@ static const struct explore_local importer_locals[] = {
     {.event = SHM_KEY_EV_ASK, .states = KEY(WAITING)},
     {.event = SHM_KEY_EV_CLOSE,
      .budget = 1,
-     .states = KEY(WAITING) | KEY(ASKED) | KEY(HELD) | KEY(DRAINING) | KEY(REFUSED)},
-    {.event = SHM_KEY_EV_IDLE, .states = KEY(DRAINING)},
+     .states = KEY(WAITING) | KEY(ASKED) | KEY(HELD) | KEY(IN_USE) | KEY(REFUSED)},
+    {.event = SHM_KEY_EV_IDLE, .states = KEY(IN_USE)},
     {.event = SHM_KEY_EV_LOST,
      .budget = 1,
      .rescue = true,
-     .states = KEY(WAITING) | KEY(ASKED) | KEY(HELD) | KEY(DRAINING) | KEY(LEAVING) | KEY(REFUSED),
+     .states = KEY(WAITING) | KEY(ASKED) | KEY(HELD) | KEY(IN_USE) | KEY(LEAVING) | KEY(REFUSED),
      .after = lane_ends},
 };
 static const struct explore_local owner_locals[] = {
@@ -110,9 +110,9 @@ static const char *invariant(const struct explore_world *w) {
     if (!(w->hostile & 1 << IMPORTER) && explore_notified(w, IMPORTER, SHM_KEY_FX_FREE) > 1)
         return "freed once";
     if (w->hostile) return NULL;
-    if (is_in(w, IMPORTER, KEY(HELD) | KEY(DRAINING)) && ended)
+    if (is_in(w, IMPORTER, KEY(HELD) | KEY(IN_USE)) && ended)
         return "what is held was not given up by its owner";
-    if (is_in(w, IMPORTER, KEY(HELD) | KEY(DRAINING)) &&
+    if (is_in(w, IMPORTER, KEY(HELD) | KEY(IN_USE)) &&
         !is_in(w, OWNER, GRANT(GRANTED) | GRANT(REVOKING)))
         return "what is held was granted";
     return NULL;

@@ -14,7 +14,7 @@ struct part {
     size_t offset, len;
 };
 
-static void note(struct cuda_transfer *t, weft_status_t status) {
+static void note_failure(struct cuda_transfer *t, weft_status_t status) {
     if (status < 0 && t->status == WEFT_OK) t->status = status;
 }
 
@@ -59,12 +59,12 @@ static void end_part(struct part *p) {
 static void part_done(struct cuda_copy *copy, weft_status_t status) {
     struct part *p = container_of(copy, struct part, copy);
     struct cuda_transfer *t = p->of;
-    note(t, status);
+    note_failure(t, status);
     if (p->chunk && t->way == CUDA_OUT && status == WEFT_OK)
         memcpy(t->to + p->offset, p->chunk->at, p->len);
     weft_status_t st = goes_on(t) ? start_part(p) : WEFT_ERR_CANCELLED;
     if (st < 0) {
-        if (goes_on(t)) note(t, st);
+        if (goes_on(t)) note_failure(t, st);
         end_part(p);
     }
     if (list_empty(&t->parts)) t->done(t, t->status);

@@ -34,11 +34,11 @@ static struct completion *end_copy(struct shm_copy *copy) {
     return completion;
 }
 
-static void copied(struct cuda_transfer *transfer, weft_status_t status) {
+static void device_copied(struct cuda_transfer *transfer, weft_status_t status) {
     struct shm_copy *copy = container_of(transfer, struct shm_copy, transfer);
     struct shm_key *key = copy->key;
     completion_step(end_copy(copy), status);
-    if (list_empty(&key->copies) && shm_key_is_draining(&key->fsm))
+    if (list_empty(&key->copies) && shm_key_is_in_use(&key->fsm))
         weft__fsm_step(&key->fsm, SHM_KEY_EV_IDLE);
 }
 
@@ -118,10 +118,10 @@ weft_status_t weft__shm_device_copy(struct lane_key *k, bool put, const struct r
     if (!copy) return WEFT_ERR_NO_MEMORY;
     uint64_t depth =
         weft__setting_u64(weft__reactor_context(iface->iface.reactor), SETTING_CUDA_DEPTH);
-    *copy =
-        (struct shm_copy){.transfer = {.copies = copies, .depth = (uint32_t)depth, .done = copied},
-                          .key = key,
-                          .completion = completion};
+    *copy = (struct shm_copy){
+        .transfer = {.copies = copies, .depth = (uint32_t)depth, .done = device_copied},
+        .key = key,
+        .completion = completion};
     list_append(&key->copies, &copy->of_key);
     weft_status_t st = describe(copy, put, piece, remote);
     if (st == WEFT_OK) st = weft__cuda_transfer_start(&copy->transfer);

@@ -23,7 +23,7 @@ static void shm_key_act_serve(struct fsm *m) {
     fsm_effect(m, SHM_KEY_FX_SERVE);
 }
 
-static void shm_key_act_give_back(struct fsm *m) {
+static void shm_key_act_reject(struct fsm *m) {
     fsm_effect(m, SHM_KEY_FX_SEND_DROP);
     fsm_effect(m, SHM_KEY_FX_REFUSE);
 }
@@ -317,8 +317,8 @@ static unsigned event_of(struct shm_key *key, const struct shm_key_word *word, c
     case SHM_DENY: key->why = word->status; return SHM_KEY_EV_DENY;
     default:
         key->why = WEFT_ERR_REVOKED;
-        return list_empty(&key->copies) || shm_key_is_draining(&key->fsm) ? SHM_KEY_EV_REVOKE
-                                                                          : SHM_KEY_EV_RECALL;
+        return list_empty(&key->copies) || shm_key_is_in_use(&key->fsm) ? SHM_KEY_EV_REVOKE
+                                                                        : SHM_KEY_EV_RECALL;
     }
 }
 
