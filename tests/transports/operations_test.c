@@ -123,7 +123,7 @@ TEST(rdma_ud_does_what_the_table_sends) {
 /* A capability bit has a row, or is no operation's. */
 TEST(every_capability_of_an_operation_has_a_row) {
     uint32_t listed = CAP_RELIABLE | CAP_CONNECT_TO_IFACE | CAP_LISTEN | CAP_MAP | CAP_WAKEUP |
-                      CAP_PEER_DEATH | CAP_INTER_NODE | CAP_DEVICE_MEMORY;
+                      CAP_PEER_DEATH | CAP_INTER_NODE | CAP_DEVICE_MEMORY | CAP_DEVICE_IPC;
     for (unsigned i = 0; i < sizeof rows / sizeof *rows; i++) listed |= rows[i].cap;
     CHECK_EQ(listed, (1u << N_TRANSPORT_CAPS) - 1);
 }
