@@ -168,8 +168,8 @@ TEST(a_lost_context_ends_puts_of_its_memory_by_one_error) {
             gpu.context_break(lost);
         else
             gpu.context_destroy(lost);
-        weft_status_t st = weft_put(r.t.ep, out, LEN, at, key, OP(&t[1]));
         gpu.hold(false);
+        weft_status_t st = weft_put(r.t.ep, out, LEN, at, key, OP(&t[1]));
         UNTIL(&r.t, t[0].calls && (st != WEFT_IN_PROGRESS || t[1].calls));
         CHECK_EQ(t[0].status, WEFT_ERR_IO);
         CHECK_EQ(st == WEFT_IN_PROGRESS ? t[1].status : st, WEFT_ERR_IO);
