@@ -51,7 +51,7 @@ weft_status_t weft__cuda_read_blocks(struct cuda_place place, const struct cuda_
 weft_status_t weft__cuda_write_blocks(struct cuda_place place, const struct cuda_blocks *blocks);
 
 /*
- * Several copies on one stream. The place's context is current from weft__cuda_batch_begin until the
+ * Several copies on one stream. weft__cuda_batch_begin makes the place's context current until the
  * batch ends: by a call below that fails, after which nothing of it is under way, or by
  * weft__cuda_batch_wait or weft__cuda_batch_then.
  */
