@@ -111,8 +111,8 @@ static inline struct list *weft__match_offers(struct match *m, const struct link
 /* Tags with the highest bit are leases' from now on, for good: what a peer sent may come after its
  * lease has ended. Receives that are posted with a mask take none of them. */
 void weft__match_lease(struct match *m);
-/* Drops the unexpected messages that a receive of this tag and mask would take. Their endpoints have
- * ended. */
+/* Drops the unexpected messages that a receive of this tag and mask would take. Their endpoints
+ * have ended. */
 void weft__match_drop(struct match *m, uint64_t tag, uint64_t mask);
 /* An endpoint is gone: drops its offers and incomplete messages. Whole messages stay. */
 void weft__match_forget(struct match *m, struct ep_tags *tags);
