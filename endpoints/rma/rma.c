@@ -89,8 +89,9 @@ static bool goes_from_device(const weft_rkey_t *rkey, const weft_layout_t *layou
 /* Copies that nothing waits for: of the transport, or of messages through staging buffers. */
 static weft_status_t move_range_of_device(weft_ep_t *ep, struct rma_op *op, void *buf, size_t len,
                                           const weft_op_t *how) {
-    weft_status_t st = WEFT_OK;
-    if (how && how->layout) st = weft__layout_measure(how->layout, "buf", buf, &len);
+    weft_status_t st = how && how->layout ? weft__layout_check(how->layout) : WEFT_OK;
+    if (st == WEFT_OK && how && how->layout)
+        st = weft__layout_measure(how->layout, "buf", buf, &len);
     if (st == WEFT_OK)
         st = weft__rkey_check(op->rkey, op->remote, len,
                               op->what == RMA_PUT ? WEFT_MEM_WRITE : WEFT_MEM_READ);

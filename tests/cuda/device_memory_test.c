@@ -276,6 +276,12 @@ TEST_WAYS(puts_and_gets_of_device_memory_on_this_side) {
         gpu.release(out);
         gpu.release(in);
     }
+    char *device = gpu_alloc(8);
+    weft_layout_t unknown = {.block = 8, .count = 1};
+    unknown.kind = 77;
+    CHECK_EQ(weft_put(r.t.ep, device, 0, rma_at(&r, 0), r.rkey, &(weft_op_t){.layout = &unknown}),
+             WEFT_ERR_INVALID_PARAM);
+    gpu.release(device);
     CHECK(gpu_context_is_as_before());
     rma_down(&r);
 }
