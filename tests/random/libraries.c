@@ -11,7 +11,7 @@
 
 enum { MAGIC = 0x11b2a2e5 };
 
-struct letter {
+struct payload {
     uint32_t magic, to, association;
     uint8_t bytes[];
 };
@@ -45,15 +45,15 @@ static void check_status(weft_status_t status) {
         wrong("an operation of a library ends as %s", weft_status_name(status));
 }
 
-static void check_letter(const struct library *l, const struct letter *letter, size_t len) {
-    if (len < sizeof *letter || letter->magic != MAGIC || letter->to != number_of(l))
+static void check_payload(const struct library *l, const struct payload *payload, size_t len) {
+    if (len < sizeof *payload || payload->magic != MAGIC || payload->to != number_of(l))
         wrong("library %u has a message of another", number_of(l));
     /* One to an earlier association may have been on its way (docs/resources.md). */
-    if (letter->association > l->association)
+    if (payload->association > l->association)
         wrong("library %u has a message to its association %u in its %u", number_of(l),
-              letter->association, l->association);
-    for (size_t i = 0; i < len - sizeof *letter; i++)
-        if (letter->bytes[i] != (uint8_t)(i + letter->association))
+              payload->association, l->association);
+    for (size_t i = 0; i < len - sizeof *payload; i++)
+        if (payload->bytes[i] != (uint8_t)(i + payload->association))
             wrong("library %u has a wrong byte", number_of(l));
     world->n_checked += len;
 }
@@ -67,7 +67,7 @@ static void deed_done(weft_status_t status, void *arg) {
     d->notified = true;
     check_status(status);
     if (d->receives && status == WEFT_OK)
-        check_letter(d->library, (const struct letter *)d->bytes, d->info.len);
+        check_payload(d->library, (const struct payload *)d->bytes, d->info.len);
     act_within();
     RETURNS;
 }
@@ -77,7 +77,7 @@ static void answered(struct deed *d, weft_status_t status) {
     world->n_asked++;
     if (status < 0) check_status(status);
     if (status == WEFT_OK && d->receives)
-        check_letter(d->library, (const struct letter *)d->bytes, d->info.len);
+        check_payload(d->library, (const struct payload *)d->bytes, d->info.len);
     d->accepted = status == WEFT_IN_PROGRESS;
     if (!d->accepted && d->notified) wrong("a call that did not begin is reported");
 }
@@ -88,40 +88,40 @@ static bool has_deeds(const struct library *l) {
     return false;
 }
 
-static void on_letter(weft_ep_t *ep, weft_am_t *am, void *arg) {
+static void on_payload(weft_ep_t *ep, weft_am_t *am, void *arg) {
     struct library *l = arg;
     CALLED((uint64_t)number_of(l) << 8 | 18);
-    check_letter(l, am->data, am->len);
+    check_payload(l, am->data, am->len);
     act_within();
     RETURNS;
 }
 
 /* An active message lies in memory when its handler runs; a tagged one may be fetched. */
-static size_t letter_size(bool tagged) {
-    return sizeof(struct letter) + (tagged && percent(15) ? below(100000) : below(200));
+static size_t payload_size(bool tagged) {
+    return sizeof(struct payload) + (tagged && percent(15) ? below(100000) : below(200));
 }
 
-static void write_letter(struct deed *d, const struct library *to) {
-    struct letter *letter = (struct letter *)d->bytes;
-    *letter = (struct letter){MAGIC, number_of(to), to->association};
-    for (size_t i = 0; i < d->len - sizeof *letter; i++)
-        letter->bytes[i] = (uint8_t)(i + to->association);
+static void write_payload(struct deed *d, const struct library *to) {
+    struct payload *payload = (struct payload *)d->bytes;
+    *payload = (struct payload){MAGIC, number_of(to), to->association};
+    for (size_t i = 0; i < d->len - sizeof *payload; i++)
+        payload->bytes[i] = (uint8_t)(i + to->association);
 }
 
-static void send_letter(struct library *l) {
+static void send_payload(struct library *l) {
     struct library *to = peer_at(l, below(NODES));
     weft_ep_t *ep = l->ep[to->node->n];
     if (!ep || !is_ready(to) || l->to_association[to->node->n] != to->association) return;
     bool tagged = percent(50);
-    struct deed *d = deed_new(l, letter_size(tagged));
-    write_letter(d, to);
+    struct deed *d = deed_new(l, payload_size(tagged));
+    write_payload(d, to);
     weft_iov_t iov = {d->bytes, d->len};
     weft_op_t op = {.done = deed_done, .arg = d, .deadline_ms = percent(5) ? 1 + below(20) : 0};
     answered(d, tagged ? weft_tag_send(ep, 1 + below(3), &iov, 1, &op)
                        : weft_am_send(ep, 1 + below(3), NULL, 0, &iov, 1, &op));
 }
 
-static void receive_letter(struct library *l) {
+static void receive_payload(struct library *l) {
     struct deed *d = deed_new(l, 110000);
     d->receives = true;
     weft_iov_t iov = {d->bytes, d->len};
@@ -177,7 +177,7 @@ static void associate(struct library *l) {
     params.lease.tag_first = (UINT64_C(1) << 63) + ((uint64_t)l->family << 48);
     if (!l->worker && weft_worker_create(world->libraries, &stub, &l->worker) < 0)
         wrong("no worker in associated mode");
-    for (unsigned id = 1; id <= 3; id++) (void)weft_am_handler_set(l->worker, id, on_letter, l);
+    for (unsigned id = 1; id <= 3; id++) (void)weft_am_handler_set(l->worker, id, on_payload, l);
     if (weft_resource_describe(&described, &l->resource) < 0) wrong("no resource");
     params.resource = l->resource;
     l->association++;
@@ -268,9 +268,9 @@ void library_act(void) {
     if (what < 20)
         connect_library(l);
     else if (what < 65)
-        send_letter(l);
+        send_payload(l);
     else if (what < 90)
-        receive_letter(l);
+        receive_payload(l);
     else if (what < 92 && depth == 0)
         associate_twice(l);
     else if (what < 96 && depth == 0)
