@@ -168,7 +168,7 @@ static PyObject *worker_wait(PyObject *self, PyObject *args) {
     struct worker *w = (struct worker *)self;
     int timeout_ms = -1;
     if (!PyArg_ParseTuple(args, "|i", &timeout_ms) || weft__py_open(w) < 0) return NULL;
-    int fd = weft_worker_fd(w->handle);
+    int fd = weft_worker_fd_level(w->handle);
     if (fd < 0) return weft__py_raise(w->state, fd);
     uint64_t end = weft_worker_now(w->handle) + (uint64_t)timeout_ms * 1000000;
     /* A wake before the wait ends it, too; the first turn would take it for nothing. */
@@ -191,7 +191,7 @@ static PyObject *worker_wait(PyObject *self, PyObject *args) {
 static PyObject *worker_fd(PyObject *self, PyObject *unused) {
     struct worker *w = (struct worker *)self;
     if (weft__py_open(w) < 0) return NULL;
-    int fd = weft_worker_fd(w->handle);
+    int fd = weft_worker_fd_level(w->handle);
     return fd < 0 ? weft__py_raise(w->state, fd) : PyLong_FromLong(fd);
 }
 

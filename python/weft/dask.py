@@ -50,7 +50,8 @@ class _Shared:
         settings = {"tcp.bind": "127.0.0.1", "log.level": "error"}
         if not os.environ.get("WEFT_TCP_KEY_FILE"):
             settings["tcp.insecure"] = "yes"
-        self.worker = Worker(settings=settings, name="dask")
+        # Tasks compute on threads of their own while messages are copied.
+        self.worker = Worker(settings=settings, name="dask", unlock=True)
         self.worker.register_am_allocator(_device_memory, "cuda")
 
     def leave(self, loop: asyncio.AbstractEventLoop) -> None:

@@ -128,6 +128,25 @@ class Ucp(Compat):
 
 
 class Ucxx(Compat):
+    async def test_a_listener_counts_the_clients_that_are_served(self):
+        go_on = asyncio.Event()
+        begun = asyncio.Queue()
+
+        async def server(ep):
+            await begun.put(ep)
+            await go_on.wait()
+
+        listener = ucxx.create_listener(server)
+        clients = [await ucxx.create_endpoint("127.0.0.1", listener.port) for _ in range(2)]
+        served = [await begun.get() for _ in range(2)]
+        self.assertEqual(listener.active_clients, 2)
+        go_on.set()
+        while listener.active_clients:
+            await asyncio.sleep(0)
+        for ep in clients + served:
+            await ep.close()
+        listener.close()
+
     async def test_many_buffers_probe_and_handles(self):
         client, server, listener = await connected(ucxx)
         await client.send_multi([b"a", b"", b"c" * 1000])

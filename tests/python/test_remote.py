@@ -2,7 +2,9 @@
 import asyncio
 import os
 import pickle
+import queue
 import struct
+import threading
 import unittest
 
 import weft
@@ -97,11 +99,23 @@ class OneSided(Case):
             await client.flush()
             backing.extend(b"free")
 
-    async def test_a_region_is_a_file(self):
-        async with pair(scheme="shm") as (client, server):
-            region = server.worker.alloc(1000)
-            file = RemoteIO(client, region.key())
-            await client.flush()
+    def test_a_region_is_a_file(self):
+        at, ended = queue.Queue(), threading.Event()
+
+        async def own():
+            async with weft.Worker() as worker:
+                listener, region = worker.listen(lambda ep: kept.append(ep)), worker.alloc(1000)
+                at.put((listener.uri, region.key()))
+                await asyncio.get_running_loop().run_in_executor(None, ended.wait)
+
+        kept = []
+        owner = threading.Thread(target=lambda: asyncio.run(own()))
+        owner.start()
+        self.addCleanup(owner.join)
+        self.addCleanup(ended.set)
+        with weft.Worker() as worker:
+            uri, key = at.get()
+            file = RemoteIO(worker.run(worker.connect(uri)), key)
             self.assertEqual(file.write(b"0123456789"), 10)
             self.assertEqual(file.seek(-5, os.SEEK_CUR), 5)
             self.assertEqual(file.read(3), b"567")

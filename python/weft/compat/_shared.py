@@ -214,8 +214,8 @@ class EndpointBase:
 class ListenerBase:
     """Their Listener. `ip` and `port` say where."""
 
-    def __init__(self, listener: Any) -> None:
-        self._listener = listener
+    def __init__(self, listener: Any, active: list[int]) -> None:
+        self._listener, self._active = listener, active
 
     @property
     def ip(self) -> str:
@@ -229,19 +229,24 @@ class ListenerBase:
         self._listener.close()
 
 
-def listen(make: Callable[[WeftEndpoint], Any], callback: Callable[[Any], Any], port: int | None) -> Any:
-    """Listens on all interfaces if a key or the settings allow it, else on loopback."""
+def listen(make: Callable[[WeftEndpoint], Any], callback: Callable[[Any], Any], port: int | None) -> tuple[Any, list[int]]:
+    """Listens on all interfaces if a key or the settings allow it, else on loopback: (listener, [callbacks that run])."""
+    active = [0]
 
     async def accepted(ep: WeftEndpoint) -> None:
-        said = callback(make(ep))
-        if asyncio.iscoroutine(said):
-            await said
+        active[0] += 1
+        try:
+            said = callback(make(ep))
+            if asyncio.iscoroutine(said):
+                await said
+        finally:
+            active[0] -= 1
 
     made = worker()
     try:
-        return made.listen(accepted, host="*", port=port or 0)
+        return made.listen(accepted, host="*", port=port or 0), active
     except errors.InsecureError:
-        return made.listen(accepted, host="127.0.0.1", port=port or 0)
+        return made.listen(accepted, host="127.0.0.1", port=port or 0), active
 
 
 async def connect(to: Any, timeout: float | None = None) -> WeftEndpoint:

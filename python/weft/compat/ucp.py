@@ -112,7 +112,7 @@ def init(options: dict[str, str] | None = None, env_takes_precedence: bool = Fal
 def create_listener(callback_func: Callable[[Endpoint], Any], port: int | None = None,
                     endpoint_error_handling: bool = True) -> Listener:
     with _translated():
-        return Listener(_shared.listen(Endpoint, callback_func, port))
+        return Listener(*_shared.listen(Endpoint, callback_func, port))
 
 
 async def create_endpoint(ip_address: str, port: int, endpoint_error_handling: bool = True) -> Endpoint:

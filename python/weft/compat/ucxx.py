@@ -135,6 +135,11 @@ class Listener(_shared.ListenerBase):
     def closed(self) -> bool:
         return self._listener.closed
 
+    @property
+    def active_clients(self) -> int:
+        """How many callbacks of clients have not ended yet."""
+        return self._active[0]
+
 
 def init(options: dict[str, str] | None = None, env_takes_precedence: bool = False, progress_mode: str | None = None,
          enable_delayed_submission: bool | None = None, enable_python_future: bool | None = None,
@@ -146,7 +151,7 @@ def init(options: dict[str, str] | None = None, env_takes_precedence: bool = Fal
 def create_listener(callback_func: Callable[[Endpoint], Any], port: int | None = None, endpoint_error_handling: bool = True,
                     connect_timeout: float = 5.0) -> Listener:
     with _translated():
-        return Listener(_shared.listen(Endpoint, callback_func, port))
+        return Listener(*_shared.listen(Endpoint, callback_func, port))
 
 
 async def create_endpoint(ip_address: str, port: int, endpoint_error_handling: bool = True,
