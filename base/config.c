@@ -255,10 +255,13 @@ static void name_of_variable(const char *variable, size_t len, char *name) {
 }
 
 /* WEFT_CONFIG names the file, WEFT_RUN_… is between weft-run and its processes, WEFT_TEST_… is
- * for tests. */
+ * for tests, and the others say to a view where its store is. */
 static bool is_setting_variable(const char *text) {
-    return !strncmp(text, "WEFT_", 5) && strncmp(text, "WEFT_RUN_", 9) &&
-           strncmp(text, "WEFT_TEST_", 10) && strncmp(text, "WEFT_CONFIG=", 12);
+    static const char *const others[] = {"RUN_", "TEST_", "CONFIG=", "STORE=", "RANK=", "SIZE="};
+    if (strncmp(text, "WEFT_", 5) != 0) return false;
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (!strncmp(text + 5, others[i], strlen(others[i]))) return false;
+    return true;
 }
 
 /* A program that runs with more rights than its caller (AT_SECURE) takes nothing from the

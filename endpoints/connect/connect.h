@@ -33,7 +33,8 @@ weft_status_t weft__uri_read(struct weft_worker *worker, const char *uri, struct
 /* handshake.c: sends HELLO. */
 void weft__link_handshake(struct link *link);
 void weft__link_on_hello(struct lane *lane, unsigned id, const void *data, size_t len);
-void weft__link_on_ping(struct lane *lane, unsigned id, const void *data, size_t len);
+struct wire_empty;
+void weft__link_on_ping(struct link *link, struct lane *lane, const struct wire_empty *ping);
 
 /* accept.c */
 void weft__ep_on_open(struct link *link, struct lane *lane, const struct wire_open *open);

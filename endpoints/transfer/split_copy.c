@@ -62,13 +62,7 @@ bool weft__put_gone(struct link *link, uint32_t id) {
 }
 
 /* Whatever lane the link has by now, the copy may be another's. */
-void weft__on_put_done(struct lane *lane, unsigned id, const void *data, size_t len) {
-    struct link *link = weft__link_of(lane, "put done before hello");
-    if (!link) return;
-    if (len) {
-        weft__link_violation(link, "put done");
-        return;
-    }
+void weft__on_put_done(struct link *link, struct lane *lane, const struct wire_empty *done) {
     const struct weft_worker *worker = link->worker;
     for (uint32_t i = 0; i < worker->n_ifaces; i++)
         if (HAS_OP(worker->iface[i]->ops, bulk, put_done))

@@ -30,6 +30,7 @@ bool weft__put_gone(struct link *link, uint32_t id);
 void weft__put_req_end(const struct weft_request *req);
 
 void weft__on_put_req(struct link *link, struct lane *lane, const struct wire_put_req *asked);
-void weft__on_put_done(struct lane *lane, unsigned id, const void *data, size_t len);
+struct wire_empty;
+void weft__on_put_done(struct link *link, struct lane *lane, const struct wire_empty *done);
 
 #endif

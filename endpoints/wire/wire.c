@@ -43,6 +43,11 @@ void weft__wire_one(struct wire_message *m, enum wire_id id, uint32_t request) {
     written(m, &c);
 }
 
+bool weft__wire_read_empty(const void *p, size_t len, struct wire_empty *v) {
+    *v = (struct wire_empty){0};
+    return len == 0;
+}
+
 bool weft__wire_read_one(const void *p, size_t len, struct wire_one *v) {
     struct cursor c = reading(p, len);
     v->request = (uint32_t)get(&c, 4);

@@ -120,6 +120,9 @@ struct wire_fin {
     uint32_t request;
     int32_t status;
 };
+struct wire_empty {
+    uint8_t none;
+}; /* PING, PUT_DONE: the id says all */
 struct wire_one {
     uint32_t request;
 }; /* CANCEL: the offer's; GONE: the asker's; CLOSE: the endpoint */
@@ -269,6 +272,7 @@ void weft__wire_data(void *to, struct wire_data v);
 /* Each returns false if the bytes are not such a message. */
 bool weft__wire_read_cts(const void *p, size_t len, struct wire_cts *v);
 bool weft__wire_read_fin(const void *p, size_t len, struct wire_fin *v);
+bool weft__wire_read_empty(const void *p, size_t len, struct wire_empty *v);
 bool weft__wire_read_one(const void *p, size_t len, struct wire_one *v);
 bool weft__wire_read_expose(const void *p, size_t len, struct wire_expose *v);
 bool weft__wire_read_put_req(const void *p, size_t len, struct wire_put_req *v);

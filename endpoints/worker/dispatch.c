@@ -61,7 +61,9 @@ static void lane_closed(struct lane *lane) {
     X(TAG_BEGIN, "first part of a tagged message", wire_tag_begin, tag_begin, weft__on_tag_begin) \
     X(TAG_PART, "part of a tagged message", wire_tag_part, tag_part, weft__on_tag_part) \
     X(EXPOSE, "expose", wire_expose, expose, weft__on_expose) \
-    X(PUT_REQ, "put request", wire_put_req, put_req, weft__on_put_req)
+    X(PUT_REQ, "put request", wire_put_req, put_req, weft__on_put_req) \
+    X(PUT_DONE, "put done", wire_empty, empty, weft__on_put_done) \
+    X(PING, "ping", wire_empty, empty, weft__link_on_ping)
 /* clang-format on */
 
 #define CONTROL_HANDLER(ID, name, type, decoder, handler)                                    \
@@ -88,14 +90,12 @@ const struct iface_up weft__worker_up = {
         [WIRE_TAG] = weft__on_tag,
         [WIRE_DATA] = weft__on_data,
         [WIRE_HELLO] = weft__link_on_hello,
-        [WIRE_PING] = weft__link_on_ping,
         [WIRE_STREAM] = weft__on_stream,
         [WIRE_PUT] = weft__on_put,
         [WIRE_GET] = weft__on_get,
         [WIRE_ATOMIC] = weft__on_atomic,
         [WIRE_FLUSH] = weft__on_flush,
         [WIRE_LANE] = weft__on_lane,
-        [WIRE_PUT_DONE] = weft__on_put_done,
         [WIRE_N_IDS ... LANE_AM_IDS - 1] = weft__on_unknown,
     },
     /* clang-format on */

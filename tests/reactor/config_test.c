@@ -98,7 +98,8 @@ TEST(unknown_names_warn_with_the_nearest) {
     char path[64];
     write_file(path, "tpc.bind = 1\n");
     setenv("WEFT_SHM_RNG", "1", 1);
-    setenv("WEFT_RUN_RANK", "1", 1); /* weft-run's, no setting */
+    setenv("WEFT_RUN_RANK", "1", 1);                             /* weft-run's, no setting */
+    setenv("WEFT_STORE", "a:1", 1), setenv("WEFT_RANK", "0", 1); /* nor are a view's */
     weft_setting_t mine = {"conect.timeout", "1s"};
     CHECK_EQ(create(&mine, 1, path), WEFT_OK);
     CHECK_EQ(n_lines, 3);
@@ -107,6 +108,7 @@ TEST(unknown_names_warn_with_the_nearest) {
     CHECK(logged("unknown setting conect.timeout; did you mean connect.timeout?"));
     weft_context_destroy(context);
     unsetenv("WEFT_SHM_RNG"), unsetenv("WEFT_RUN_RANK");
+    unsetenv("WEFT_STORE"), unsetenv("WEFT_RANK");
     unlink(path);
 }
 
