@@ -1,9 +1,14 @@
 /* Parts of the tools that can be wrong quietly: percentiles, words, the end of a job. */
 #include "../harness.h"
+#include <dirent.h>
+#include <fcntl.h>
 #include <math.h>
+#include <sys/mman.h>
+#include <tools/info/live.h>
 #include <tools/perf/histogram.h>
 #include <tools/run/job.h>
 #include <tools/wordcount/words.h>
+#include <weft/weft.h>
 
 TEST(percentiles_are_right_to_two_percent) {
     static struct histogram h;
@@ -149,4 +154,70 @@ static void walk(struct job job, int depth) {
 
 TEST(no_order_of_events_reaches_a_bug) {
     walk(new_job(), 6);
+}
+
+/* ---- weft-info --live */
+
+static const char shown_name[] = "a-worker's-name";
+static char page[1 << 20], printed[1 << 16];
+
+/* The bytes of the first page that this process shows. */
+static size_t own_page(void) {
+    DIR *dir = opendir("/proc/self/fd");
+    ssize_t n = 0;
+    for (struct dirent *entry; n <= 0 && dir && (entry = readdir(dir)) != NULL;) {
+        char path[300], target[64] = "";
+        snprintf(path, sizeof path, "/proc/self/fd/%s", entry->d_name);
+        if (readlink(path, target, sizeof target - 1) < 0 || !strstr(target, "/memfd:weft-live"))
+            continue;
+        int fd = open(path, O_RDONLY | O_CLOEXEC);
+        n = read(fd, page, sizeof page);
+        close(fd);
+    }
+    closedir(dir);
+    return n > 0 ? (size_t)n : 0;
+}
+
+/* What weft-info --live prints of this process. */
+static size_t print_own(void) {
+    FILE *to = tmpfile();
+    int before = dup(1);
+    CHECK(to && before >= 0);
+    fflush(stdout);
+    dup2(fileno(to), 1);
+    int found = info_live(getpid(), 0);
+    fflush(stdout);
+    dup2(before, 1);
+    close(before);
+    rewind(to);
+    size_t n = fread(printed, 1, sizeof printed - 1, to);
+    fclose(to);
+    printed[n] = 0;
+    return found ? n : 0;
+}
+
+/* A process shows what it likes: here a title for the terminal. */
+TEST(what_a_process_shows_is_printed_as_plain_characters) {
+    static const char title[] = "\x1b]0;title\x07\x9b"
+                                "31m\n";
+    weft_context_t *context;
+    weft_worker_t *worker;
+    _Static_assert(sizeof title == sizeof shown_name, "one takes the other's place");
+    CHECK_EQ(weft_context_create(NULL, &context), 0);
+    weft_worker_params_t params = {.transports = "self", .name = shown_name};
+    CHECK_EQ(weft_worker_create(context, &params, &worker), 0);
+    size_t size = own_page();
+    char *name = memmem(page, size, shown_name, sizeof shown_name);
+    CHECK(name != NULL);
+    memcpy(name, title, sizeof title);
+    int fd = memfd_create("weft-live", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    CHECK(fd >= 0 && write(fd, page, size) == (ssize_t)size);
+    CHECK_EQ(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK), 0);
+    size_t n = print_own();
+    CHECK(strstr(printed, shown_name) && strstr(printed, "?]0;title??31m?"));
+    for (size_t i = 0; i < n; i++)
+        CHECK(printed[i] == '\n' || (printed[i] >= ' ' && printed[i] <= '~'));
+    close(fd);
+    weft_worker_destroy(worker);
+    CHECK_EQ(weft_context_destroy(context), 0);
 }
