@@ -158,13 +158,41 @@ static PyObject *cpus_of(const weft_resource_set_t *set) {
     return list;
 }
 
+static PyObject *nodes_of(const weft_resource_set_t *set) {
+    PyObject *list = PyList_New(0);
+    for (uint32_t i = 0; list && i < set->n_numa_nodes && i < WEFT_MAX_NODES; i++) {
+        const weft_node_info_t *node = &set->node[i];
+        PyObject *row = Py_BuildValue(
+            "{sisisIsKsKsK}", "number", (int)node->number, "package", (int)node->package, "n_cpus",
+            node->n_cpus, "ram_total", (unsigned long long)node->ram_total, "ram_free",
+            (unsigned long long)node->ram_free, "ram_id", (unsigned long long)node->ram_id);
+        if (!row || PyList_Append(list, row) < 0) Py_CLEAR(list);
+        Py_XDECREF(row);
+    }
+    return list;
+}
+
+static PyObject *caches_of(const weft_resource_set_t *set) {
+    PyObject *list = PyList_New(0);
+    for (uint32_t i = 0; list && i < set->n_caches && i < WEFT_MAX_CACHES; i++) {
+        const weft_cache_info_t *cache = &set->cache[i];
+        PyObject *row = Py_BuildValue("{sIsIsK}", "level", cache->level, "n", cache->n, "size",
+                                      (unsigned long long)cache->size);
+        if (!row || PyList_Append(list, row) < 0) Py_CLEAR(list);
+        Py_XDECREF(row);
+    }
+    return list;
+}
+
 static PyObject *dict_of(const weft_resource_set_t *s) {
     if (!s) Py_RETURN_NONE;
     return Py_BuildValue(
-        "{sIsisKsssKsNsIsIsIsKsKsKsKsNsNsN}", "rank", s->rank, "pid", (int)s->pid, "process_id",
-        (unsigned long long)s->process_id, "host", s->host, "host_id",
+        "{sIsisKsssKsNsIsIsIsIsisisNsNsssKsKsKsKsNsNsN}", "rank", s->rank, "pid", (int)s->pid,
+        "process_id", (unsigned long long)s->process_id, "host", s->host, "host_id",
         (unsigned long long)s->host_id, "cpus", cpus_of(s), "n_cpus", s->n_cpus, "n_cores",
-        s->n_cores, "n_numa_nodes", s->n_numa_nodes, "ram_total", (unsigned long long)s->ram_total,
+        s->n_cores, "n_packages", s->n_packages, "n_numa_nodes", s->n_numa_nodes, "package",
+        (int)s->package, "numa_node", (int)s->numa_node, "nodes", nodes_of(s), "caches",
+        caches_of(s), "topology", s->topology, "ram_total", (unsigned long long)s->ram_total,
         "ram_free", (unsigned long long)s->ram_free, "ram_used", (unsigned long long)s->ram_used,
         "ram_id", (unsigned long long)s->ram_id, "gpus", devices_of(s->gpu, s->n_gpus),
         "rdma_devices", devices_of(s->rdma_device, s->n_rdma_devices), "network_devices",

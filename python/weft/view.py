@@ -28,8 +28,8 @@ class View:
         self.team = None if core.team.closed else Team(core.team)
 
     def mine(self) -> dict[str, Any]:
-        """This process's hardware, measured now: host, pid, cpus, n_cores, ram_total, ram_free, ram_used (bytes), gpus,
-        rdma_devices, network_devices, and more."""
+        """This process's hardware, measured now: host, pid, cpus, n_cores, n_packages, nodes (of NUMA), caches, topology
+        (what described them), ram_total, ram_free, ram_used (bytes), gpus, rdma_devices, network_devices, and more."""
         return self._core.mine()
 
     def at(self, rank: int, refresh: bool = False) -> dict[str, Any]:

@@ -215,12 +215,29 @@ asyncio.run(main())
 
 
 class Views(unittest.TestCase):
+    def check_topology(self, mine):
+        """What is known of packages, NUMA nodes and caches agrees with the counts."""
+        self.assertEqual(len(mine["nodes"]), mine["n_numa_nodes"])
+        self.assertLessEqual(sum(node["n_cpus"] for node in mine["nodes"]), mine["n_cpus"])
+        self.assertIn(mine["topology"], ("sysfs", "hwloc", "none"))
+        self.assertLessEqual({node["package"] for node in mine["nodes"]} - {-1}, set(range(4096)))
+        if mine["topology"] == "none":
+            return
+        self.assertGreaterEqual(mine["n_packages"], 1)
+        self.assertEqual(mine["numa_node"], mine["nodes"][0]["number"] if mine["nodes"] else -1)
+        for node in mine["nodes"]:
+            self.assertLessEqual(node["ram_free"], node["ram_total"])
+        self.assertEqual([cache["level"] for cache in mine["caches"]], sorted({cache["level"] for cache in mine["caches"]}))
+        for cache in mine["caches"]:
+            self.assertTrue(cache["n"] >= 1 and cache["size"] >= 1024)
+
     def test_a_view_of_one_process(self):
         async def body():
             async with weft.Worker() as worker:
                 async with await view.open(worker, "single") as one:
                     self.assertEqual((one.rank, one.size, one.engine), (0, 1, "single"))
                     self.assertEqual(one.at(0)["pid"], os.getpid())
+                    self.check_topology(one.mine())
                     null = await one.split(None)
                     self.assertEqual((null.size, null.engine, null.team), (0, "null", None))
                 with self.assertRaises(weft.UnsupportedError):
