@@ -1,9 +1,11 @@
 """weft:// for Dask's `distributed`: comms by Dask's own interface, and a cluster of processes."""
 import asyncio
+import functools
 import importlib.metadata
 import os
 import signal
 import unittest
+import unittest.mock
 
 try:
     import distributed
@@ -95,6 +97,13 @@ installed = importlib.metadata.entry_points(group="distributed.comm.backends", n
 
 @unittest.skipIf(distributed is None or not installed, "no distributed here")
 class Clusters(unittest.IsolatedAsyncioTestCase):
+    def setUp(self):
+        # A process that has been killed has a second to end by then, which a busy machine may not give it.
+        patience = functools.partialmethod(distributed.Nanny.close, timeout=60)
+        patch = unittest.mock.patch.object(distributed.Nanny, "close", patience)
+        patch.start()
+        self.addCleanup(patch.stop)
+
     async def test_processes_compute_and_a_killed_one_is_replaced(self):
         async with distributed.LocalCluster(n_workers=2, threads_per_worker=1, protocol="weft", asynchronous=True,
                                             dashboard_address=None, host="127.0.0.1") as cluster:
