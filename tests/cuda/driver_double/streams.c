@@ -26,6 +26,7 @@ struct stream {
 /* The entries of a stream in their order. */
 struct graph {
     struct entry *first, **last;
+    struct graph *all; /* it stays, as tests are short */
 };
 struct event {
     struct event *all;
@@ -36,6 +37,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static struct stream *streams, *ended;
 static struct event *events;
+static struct graph *graphs;
 static bool held;
 
 bool double_capturing, double_captures_waits = true;
@@ -205,6 +207,8 @@ result cuStreamBeginCapture_v2(void *stream, unsigned mode) {
     if (!s || s->captured) return INVALID_VALUE;
     struct graph *graph = calloc(1, sizeof *graph);
     graph->last = &graph->first;
+    graph->all = graphs;
+    graphs = graph;
     s->captured = graph;
     return SUCCESS;
 }
@@ -215,7 +219,7 @@ result cuStreamEndCapture(void *stream, struct graph **graph) {
     s->captured = NULL;
     return SUCCESS;
 }
-/* An executable graph is the graph itself; as long as tests run, it stays. */
+/* An executable graph is the graph itself. */
 result cuGraphInstantiateWithFlags(struct graph **exec, struct graph *graph,
                                    unsigned long long flags) {
     *exec = graph;
