@@ -23,6 +23,17 @@ test_standard_error_stays_standard_error() {
     expect errors "$(cat "$scratch/err")" '[0] err'
 }
 
+# What a peer sent may be among it.
+test_a_terminal_gets_no_control_characters() {
+    printf 'a\033]0;b\007c\tä\302\233d\233e\bf€\rg\r\n' >"$scratch/sent"
+    script -qec "$run -n 1 cat $scratch/sent" /dev/null </dev/null >"$scratch/out"
+    expect output "$(tr -d '\r' <"$scratch/out")" "$(printf '[0] a?]0;b?c\tä??d?e?f€?g')"
+    script -qec "$run -n 1 sh -c 'cat $scratch/sent >&2'" /dev/null </dev/null >"$scratch/out"
+    expect errors "$(tr -d '\r' <"$scratch/out")" "$(printf '[0] a?]0;b?c\tä??d?e?f€?g')"
+    $run -n 1 cat "$scratch/sent" >"$scratch/out"
+    (printf '[0] ' && cat "$scratch/sent") | cmp - "$scratch/out"
+}
+
 test_a_slow_reader_loses_nothing() {
     got=$($run -n 2 seq 200000 | (sleep 0.3; wc -l))
     expect lines "$got" 400000

@@ -67,6 +67,30 @@ static void put_output(struct sink *sink, const char *bytes, size_t len) {
     if (sink->len > HIGH_WATER) set_paused(sink->outputs, true);
 }
 
+/* ---- terminals ------------------------------------------------------------------------------- */
+
+/* The bytes that follow the first one of a character in UTF-8. */
+static unsigned n_following(unsigned char first) {
+    return first >= 0xf0 ? 3 : first >= 0xe0 ? 2 : first >= 0xc2 ? 1 : 0;
+}
+
+/* Terminals also obey 0x80 to 0x9f: alone, or as the two bytes that UTF-8 has for them. */
+static void replace_controls(char *line, size_t len) {
+    unsigned following = 0;
+    for (size_t i = 0; i < len; i++) {
+        unsigned char c = (unsigned char)line[i],
+                      next = i + 1 < len ? (unsigned char)line[i + 1] : 0;
+        bool continues = following > 0 && (c & 0xc0) == 0x80;
+        bool ends = c == '\n' || c == '\t' || (c == '\r' && next == '\n');
+        following = continues ? following - 1 : n_following(c);
+        if (c == 0xc2 && next >= 0x80 && next < 0xa0)
+            following = 0; /* neither stays */
+        else if (ends || (c >= 0x20 && c < 0x7f) || c >= 0xa0 || continues)
+            continue;
+        line[i] = '?';
+    }
+}
+
 /* ---- sources --------------------------------------------------------------------------------- */
 
 /* A line, or a piece of one that is longer than the buffer or lacks its end: it gets one. */
@@ -74,6 +98,7 @@ static void forward(struct source *s, size_t len) {
     char prefix[16];
     int n = snprintf(prefix, sizeof prefix, "[%u] ", s->rank);
     put_output(s->sink, prefix, (size_t)n);
+    if (s->sink->terminal) replace_controls(s->line, len);
     put_output(s->sink, s->line, len);
     if (s->line[len - 1] != '\n') put_output(s->sink, "\n", 1);
     s->len -= len;
@@ -127,6 +152,7 @@ bool outputs_open(struct outputs *o, struct ev_loop *loop, uint32_t n_ranks,
     o->sources = calloc(2 * n_ranks, sizeof o->sources[0]);
     for (int i = 0; i < 2; i++) {
         o->sinks[i].outputs = o;
+        o->sinks[i].terminal = isatty(i + 1);
         ev_io_init(&o->sinks[i].watcher, on_writable, i + 1, EV_WRITE);
         o->sinks[i].watcher.data = &o->sinks[i];
     }

@@ -1,4 +1,8 @@
-/* What the processes write, forwarded line by line with the rank in front. */
+/*
+ * What the processes write, forwarded line by line with the rank in front. Processes print what
+ * their peers sent, and a terminal obeys control characters: for a terminal each of them becomes a
+ * question mark, but for tabs and ends of lines. A file or a pipe gets every byte.
+ */
 #ifndef WEFT_TOOLS_RUN_OUTPUT_H
 #define WEFT_TOOLS_RUN_OUTPUT_H
 
@@ -18,7 +22,8 @@ struct sink {
     struct outputs *outputs;
     char *bytes;
     size_t len, room;
-    bool broken; /* the reader is gone */
+    bool broken;   /* the reader is gone */
+    bool terminal; /* it obeys control characters */
 };
 
 /* One stream of one process. */
