@@ -1,4 +1,5 @@
 /* Active messages arrive whole, in order, at their handler, whatever their size. */
+#include <inttypes.h>
 #include <tests/support/worker_pair.h>
 
 struct inbox {
@@ -176,6 +177,44 @@ TEST_EACH(a_payload_that_the_handler_does_not_take_is_rejected) {
     UNTIL(&t, *why);
     CHECK(strstr(why, "WEFT_ERR_REJECTED") && strstr(why, "did not take the payload"));
     CHECK_EQ(counted(two_b(&t), "am.refused"), 2);
+    two_down(&t);
+}
+
+struct warnings {
+    int n;
+    char last[512];
+};
+static void keep_warning(weft_log_level_t level, const char *room, const char *line, void *arg) {
+    struct warnings *w = arg;
+    if (level != WEFT_LOG_WARN || !strstr(line, "refused an active message")) return;
+    w->n++;
+    snprintf(w->last, sizeof w->last, "%s", line);
+}
+
+/* Which message, whose, and why. */
+TEST_EACH(a_refused_payload_is_a_warning_at_its_receiver) {
+    struct two t;
+    struct warnings w = {0};
+    struct inbox in = {0};
+    struct tally c = {0};
+    char receiver[32];
+    weft_ep_info_t info;
+    static char big[200000];
+    weft_iov_t iov = {big, sizeof big};
+    two_workers_of(&t, transport, &(weft_context_params_t){.log = keep_warning, .log_arg = &w});
+    two_dial(&t);
+    CHECK_EQ(weft_am_send(t.ep, 6, NULL, 0, &iov, 1, OP(&c)), WEFT_IN_PROGRESS);
+    UNTIL(&t, c.calls == 1);
+    CHECK_EQ(w.n, 1);
+    CHECK_EQ(weft_ep_describe(t.ep, &info), 0);
+    snprintf(receiver, sizeof receiver, "worker %016" PRIx64, info.peer_worker);
+    CHECK(strstr(w.last, receiver) && strstr(w.last, "id 6 and 200000 bytes from "));
+    CHECK(strstr(w.last, "the id has no handler"));
+    CHECK_EQ(weft_am_handler_set(two_b(&t), 5, on_refuse, &in), 0);
+    CHECK_EQ(weft_am_send(t.ep, 5, NULL, 0, &iov, 1, OP(&c)), WEFT_IN_PROGRESS);
+    UNTIL(&t, c.calls == 2);
+    CHECK_EQ(w.n, 2);
+    CHECK(strstr(w.last, "id 5 and 200000 bytes from ") && strstr(w.last, "weft_am_recv"));
     two_down(&t);
 }
 

@@ -66,13 +66,11 @@ static inline void two_on_error(weft_ep_t *ep, weft_status_t status, void *arg) 
 /* of workers that are made from now on */
 static weft_thread_mode_t two_thread_mode __attribute__((unused));
 
-/* Both workers with the given transports ("self": a and b are the same worker) and settings. */
-static inline void two_workers(struct two *t, const char *transports,
-                               const weft_setting_t *settings, size_t n) {
+/* Both workers with the given transports ("self": a and b are the same worker). */
+static inline void two_workers_of(struct two *t, const char *transports,
+                                  const weft_context_params_t *context) {
     memset(t, 0, sizeof *t);
-    CHECK_EQ(weft_context_create(&(weft_context_params_t){.settings = settings, .n_settings = n},
-                                 &t->context),
-             0);
+    CHECK_EQ(weft_context_create(context, &t->context), 0);
     weft_worker_params_t params = {.transports = transports,
                                    .thread_mode = two_thread_mode,
                                    .on_endpoint = two_on_endpoint,
@@ -81,6 +79,11 @@ static inline void two_workers(struct two *t, const char *transports,
     CHECK_EQ(weft_worker_create(t->context, &params, &t->a), 0);
     if (strcmp(transports, "self") != 0)
         CHECK_EQ(weft_worker_create(t->context, &params, &t->b), 0);
+}
+
+static inline void two_workers(struct two *t, const char *transports,
+                               const weft_setting_t *settings, size_t n) {
+    two_workers_of(t, transports, &(weft_context_params_t){.settings = settings, .n_settings = n});
 }
 
 static inline weft_worker_t *two_b(struct two *t) {
