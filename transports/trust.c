@@ -134,7 +134,8 @@ static weft_status_t write_key(int fd) {
     uint8_t bytes[TRUST_KEY];
     weft_status_t st = weft__trust_secret_bytes(bytes, sizeof bytes);
     if (st == WEFT_OK && write(fd, bytes, sizeof bytes) != sizeof bytes) st = WEFT_ERR_IO;
-    /* a crash must not leave its name without its bytes */
+    /* A crash must not leave its name without its bytes. It may take the name: all processes of the
+     * host end with it, and the next one makes another key. So the directory is not synced. */
     if (st == WEFT_OK && fsync(fd) < 0) st = WEFT_ERR_IO;
     OPENSSL_cleanse(bytes, sizeof bytes);
     return st;

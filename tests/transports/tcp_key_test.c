@@ -64,6 +64,30 @@ TEST(the_users_key_is_made_once_and_private) {
     tear_down();
 }
 
+/* Instead of the C library's: where the file of the last call was, and how long. */
+static struct stat synced;
+static bool named_when_synced;
+static char key_name[512];
+int fsync(int fd) {
+    named_when_synced = access(key_name, F_OK) == 0;
+    return fstat(fd, &synced);
+}
+
+/* Else a crash leaves a name without its bytes, which every later process refuses. */
+TEST(the_bytes_of_a_key_are_on_the_disk_before_it_has_its_name) {
+    struct stat s;
+    set_up("", "no");
+    CHECK_EQ(weft__trust_key_path(context, key_name, sizeof key_name), WEFT_OK);
+    synced = (struct stat){0};
+    named_when_synced = true;
+    CHECK_EQ(weft__trust_key_make(context, key_name), WEFT_OK);
+    CHECK_EQ(stat(key_name, &s), 0);
+    CHECK(synced.st_ino == s.st_ino && synced.st_dev == s.st_dev);
+    CHECK_EQ(synced.st_size, TRUST_KEY);
+    CHECK(!named_when_synced);
+    tear_down();
+}
+
 /* The page that has it is wiped in a child, and when the key ends. */
 TEST(a_forked_child_does_not_have_the_key) {
     static const uint8_t none[TRUST_KEY];
