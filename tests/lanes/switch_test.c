@@ -306,3 +306,60 @@ TEST(who_leaves_by_two_lanes_is_read_on_both) {
     while (sent < 50) sent += send_number(&p, sent);
     leaves(&p, sent);
 }
+
+/* A lane that notes who no longer waits for room in it. */
+static struct lane_ops watched;
+static const struct lane_ops *unwatched;
+static const struct pending *waits;
+static int n_waited_no_more;
+static void waits_no_more(struct lane *lane, struct pending *pending) {
+    if (pending == waits)
+        n_waited_no_more++;
+    else
+        unwatched->pending_remove(lane, pending);
+}
+
+/* As if a message of the switch had found no room in the lane. */
+static void wait_for_room(struct switching *s, struct lane *lane) {
+    unwatched = lane->ops;
+    watched = *unwatched;
+    watched.pending_remove = waits_no_more;
+    lane->ops = &watched;
+    CHECK(s->pending_at == NULL);
+    s->pending_at = lane;
+    waits = &s->pending;
+    n_waited_no_more = 0;
+}
+
+static void go_away(struct pair *p) {
+    pair_begin(p, "shm,tcp", quiet, 3, NULL, 0);
+    pair_up(p, "tcp://127.0.0.1:0");
+    CHECK_EQ(pair_join(p, 0, "shm", true), 0);
+    UNTIL(p, is_away(p, 0));
+}
+
+TEST(a_lane_that_a_link_leaves_is_not_waited_for) {
+    struct pair p;
+    go_away(&p);
+    struct switching *s = link_of(&p, 0)->more->switching;
+    wait_for_room(s, s->lane[s->core.out]);
+    CHECK_EQ(weft__switch_back(link_of(&p, 0)), 0);
+    UNTIL(&p, both_in(&p, SWITCH_ALONE));
+    CHECK_EQ(n_waited_no_more, 1);
+    CHECK(s->pending_at == NULL);
+    pair_finish(&p);
+    pair_end(&p);
+}
+
+TEST(a_link_that_ends_does_not_wait_for_its_lane) {
+    struct pair p;
+    go_away(&p);
+    struct link *link = link_of(&p, 0);
+    wait_for_room(link->more->switching, link->lanes[0]); /* the other one leaves before */
+    weft__causes_clear();
+    weft__link_lose(link, WEFT_ERR_TIMED_OUT);
+    CHECK_EQ(n_waited_no_more, 1);
+    UNTIL(&p, p.errors == 2);
+    p.flow[0].rkey = p.flow[1].rkey = NULL;
+    pair_end(&p);
+}
