@@ -125,6 +125,9 @@ static inline uint32_t weft__link_id(const struct link *link) {
  * A lane holds the id of its link, and the place in the worker's slab where the link was. The slab
  * keeps its places for links, so the id can be compared there at any time: a link that has ended,
  * and the next one in its place, have another. Nothing else follows lane->owner.
+ *
+ * Under AddressSanitizer each place is freed with its link (reactor/slab.c). There a lane that
+ * still receives after its link ended is reported as a use after free: no lane is meant to.
  */
 extern struct link weft__no_link; /* the place for lanes without a link; its id is 0 */
 enum { NO_LINK_ID = 1 };          /* what they hold */
