@@ -33,6 +33,8 @@ extern bool double_fail_late;
 extern bool double_capturing;      /* each stream is being captured */
 extern bool double_captures_waits; /* as drivers of CUDA 12 do */
 extern unsigned double_copy_delay_us, double_devices;
+/* The device that is the first visible one, as CUDA_VISIBLE_DEVICES=1,0 would have it. */
+extern unsigned double_first_device;
 /* Streams that there are; copies so far; pointers asked about; handles that are open, and those
  * that were made. */
 /* Of one context: how often it was pushed. Of one stream: the copies in it so far. */

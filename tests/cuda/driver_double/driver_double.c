@@ -20,7 +20,7 @@ static pthread_mutex_t table = PTHREAD_MUTEX_INITIALIZER;
 
 /* ---- for tests ------------------------------------------------------------------------------- */
 
-unsigned double_fail_copy, double_fail_alloc, double_devices = 2;
+unsigned double_fail_copy, double_fail_alloc, double_devices = 2, double_first_device;
 
 void *double_context_create(void) {
     return double_context_create_on(0);
@@ -163,7 +163,7 @@ result cuDeviceGetCount(int *n) {
     return SUCCESS;
 }
 result cuDeviceGet(int *device, int ordinal) {
-    *device = ordinal;
+    *device = (int)((unsigned)ordinal + double_first_device) % (int)double_devices;
     return ordinal >= 0 && (unsigned)ordinal < double_devices ? SUCCESS : INVALID_VALUE;
 }
 result cuDeviceGetName(char *name, int size, int device) {
