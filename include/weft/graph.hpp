@@ -1,6 +1,7 @@
 /*
- * Task graphs for C++17, in one header: functions and lambdas as tasks, whose results are values.
- * Errors are thrown as weft::error; an exception of a task is thrown by graph::run.
+ * Task graphs for C++17, in one header: functions and lambdas as tasks, whose results are values of
+ * this process. Errors are thrown as weft::error; an exception of a task is thrown by graph::run.
+ * A graph over a team, and tasks that name a GPU or another place, are for weft/graph.h.
  */
 #ifndef WEFT_GRAPH_HPP
 #define WEFT_GRAPH_HPP
@@ -38,7 +39,10 @@ template <class R> class task {
  * weft/graph.h. */
 class graph {
   public:
+    /* UNSUPPORTED with params.team: an object does not go to another process. */
     explicit graph(const weft_graph_params_t &params = {}) {
+        if (params.team)
+            throw error(WEFT_ERR_UNSUPPORTED, "weft::graph: params.team: use weft_graph_create");
         check(weft_graph_create(&params, &graph_));
     }
     ~graph() { weft_graph_destroy(graph_); }

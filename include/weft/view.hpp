@@ -248,6 +248,23 @@ class ram {
         check(weft_view_bcast_wait(view_.get(), set_, &bytes[0], len));
         return serializer<T>::unpack(bytes.data(), len);
     }
+    /* To the owner, which calls receive<T>() on the memory of the sender. Not to oneself. Objects
+     * of one pair and one tag arrive in order. */
+    template <class T> void send(const T &object, std::uint32_t tag = 0) const {
+        std::string bytes;
+        serializer<T>::pack(object, bytes);
+        std::uint64_t len = bytes.size();
+        check(weft_view_send_wait(view_.get(), set_, &len, sizeof len, tag));
+        if (len) check(weft_view_send_wait(view_.get(), set_, bytes.data(), len, tag));
+    }
+    /* Returns what the owner sends, of any length. */
+    template <class T> T receive(std::uint32_t tag = 0) const {
+        std::uint64_t len = 0;
+        check(weft_view_receive_wait(view_.get(), set_, &len, sizeof len, tag));
+        std::string bytes(len, 0);
+        if (len) check(weft_view_receive_wait(view_.get(), set_, &bytes[0], len, tag));
+        return serializer<T>::unpack(bytes.data(), len);
+    }
 
     const weft_resource_set_t &c_set() const { return *set_; }
 

@@ -8,6 +8,7 @@ cat >"$scratch/program.cpp" <<'PROGRAM'
 #include <string>
 #include <utility>
 #include <vector>
+#include <weft/graph.hpp>
 #include <weft/view.hpp>
 
 #define MUST(held) \
@@ -113,6 +114,27 @@ static void root_only() {
     }
 }
 
+/* Texts of unequal lengths go from rank to rank; each appends to them, the first sends none. */
+static void pipeline() {
+    auto rt = weft::get_runtime();
+    std::uint32_t me = rt.rank(), n = rt.size();
+    for (int turn = 0; turn < 3; turn++) {
+        std::string text, expected;
+        for (std::uint32_t r = 0; r < me; r++) expected += std::string(r * 1000, 'a' + (char)r);
+        if (me > 0) text = rt.at(me - 1).ram().receive<std::string>(7);
+        MUST(text == expected);
+        text += std::string(me * 1000, 'a' + (char)me);
+        if (me + 1 < n) rt.at(me + 1).ram().send(text, 7);
+    }
+    try {
+        rt.at(me).ram().send(me);
+        MUST(n == 0);
+    } catch (const weft::error &e) {
+        MUST(e.status() == WEFT_ERR_INVALID_PARAM); /* to oneself */
+    }
+    rt.barrier();
+}
+
 static void parts() {
     auto rt = weft::get_runtime();
     auto half = rt.split(rt.rank() % 2);
@@ -120,6 +142,24 @@ static void parts() {
     MUST(rt.split(rt.rank() ? WEFT_NO_COLOUR : 0).null() == (rt.rank() > 0));
     auto host = rt.partition(WEFT_BY_HOST);
     MUST(host == rt && host.reduce(1, std::plus<int>()) == (int)rt.size());
+}
+
+/* Results of weft::graph are objects of one process. */
+static void graphs() {
+    auto rt = weft::get_runtime();
+    weft_graph_params_t params = {};
+    weft::graph alone(params);
+    auto one = alone.add([] { return 1; });
+    auto two = alone.add([](int n) { return n + 1; }, one);
+    alone.run();
+    MUST(two.get() == 2);
+    params.team = weft_view_team(rt.c_view());
+    try {
+        weft::graph together(params);
+        MUST(rt.null());
+    } catch (const weft::error &e) {
+        MUST(e.status() == WEFT_ERR_UNSUPPORTED);
+    }
 }
 
 static void logging() {
@@ -138,7 +178,9 @@ int main() try {
     one_times_two_plus_one();
     unequal_strings();
     root_only();
+    pipeline();
     parts();
+    graphs();
     logging();
     if (rt.rank() == 0) std::cout << "well\n";
     return 0;
