@@ -1,6 +1,6 @@
 /* graph-words [FILE]: counts the words of a file, or of a built-in text, as a task graph: a task
  * for each part of the text, then pairs of counts are merged until one is left. Prints the most
- * frequent words. */
+ * frequent words; on a terminal, also how far it is. */
 #include <algorithm>
 #include <fstream>
 #include <iostream>
@@ -48,7 +48,9 @@ int main(int argc, char **argv) try {
     std::string text = "the warp is held and the weft is drawn through the warp";
     if (argc > 1) text = read(argv[1]);
 
-    weft::graph graph;
+    weft_graph_params_t params = {};
+    params.progress_bar = WEFT_BAR_ON_TERMINAL;
+    weft::graph graph(params);
     std::vector<weft::task<counts>> level;
     for (const std::string &part : split(text, argc > 1 ? 65536 : 8))
         level.push_back(graph.add([part] { return count(part); }));

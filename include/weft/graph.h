@@ -1,4 +1,5 @@
-/* Task graphs: functions that run on the threads of this process when their inputs are there. */
+/* Task graphs: functions that run when their inputs are there, on the threads of this process or
+ * of all members of a team. */
 #ifndef WEFT_GRAPH_H
 #define WEFT_GRAPH_H
 
@@ -21,6 +22,13 @@ typedef struct weft_graph weft_graph_t;
 typedef uint32_t weft_task_t; /* tasks are numbered from 0 in the order of weft_graph_add */
 #define WEFT_NO_TASK UINT32_MAX
 
+/* Values of weft_task_params_t.on_gpu, and of weft_task_call_t.gpu. */
+enum { WEFT_GPU_REQUIRED = 1, WEFT_GPU_PREFERRED = 2 };
+#define WEFT_NO_GPU UINT32_MAX
+
+/* Values of weft_graph_params_t.progress_bar. */
+enum { WEFT_BAR_ON_TERMINAL = 1, WEFT_BAR_ALWAYS = 2 };
+
 /* What a task's function is given. */
 typedef struct weft_task_call {
     void *arg; /* of weft_task_params_t */
@@ -31,7 +39,7 @@ typedef struct weft_task_call {
     void *result;      /* result_size bytes, aligned to 16; NULL if that is 0 */
     size_t result_len; /* set it if the result is shorter than result_size */
     uint32_t thread;   /* 0: the caller of weft_graph_run_wait; 1 … n_threads: the graph's own */
-    uint32_t gpu;      /* with weft_task_params_t.on_gpu: which one, below n_gpus */
+    uint32_t gpu;      /* with weft_task_params_t.on_gpu: which one, below n_gpus; or WEFT_NO_GPU */
     /* With weft_task_params_t.cores: the threads that the task has to itself, 1 at least, and the
      * processors that they are bound to (-1: none). The first one is this thread's. */
     uint32_t n_cores;
@@ -75,6 +83,13 @@ typedef struct weft_graph_params {
     /* The number of GPUs of this process that tasks may use (on_gpu), at most n_threads. Each has
      * a thread. */
     uint32_t n_gpus;
+    /*
+     * WEFT_BAR_ON_TERMINAL: if stderr is a terminal, a run shows how many of its tasks have ended
+     * as one line there, at most ten times a second. WEFT_BAR_ALWAYS: also to a file or a pipe. The
+     * line ends when the run does; after an error it says "stopped". With a team, rank 0 shows the
+     * tasks that it runs itself. Lines that the program writes meanwhile stand within that line.
+     */
+    int progress_bar;
 } weft_graph_params_t;
 
 /* Creates a graph without tasks, and its threads. `params` may be NULL. Errors: INVALID_PARAM;
@@ -118,12 +133,15 @@ typedef struct weft_task_params {
      * any thread. */
     int on_node;
     int node;
-    /* Not 0: it has a GPU for itself while it runs (weft_task_call_t.gpu). At most one of on_cpu,
-     * on_node and on_gpu. */
+    /*
+     * WEFT_GPU_REQUIRED: it has a GPU for itself while it runs (weft_task_call_t.gpu).
+     * WEFT_GPU_PREFERRED: likewise where the graph has GPUs; elsewhere any thread runs it, and
+     * `gpu` is WEFT_NO_GPU. At most one of on_cpu, on_node and on_gpu.
+     */
     int on_gpu;
     /*
      * Not 0: only its successors need the result. Each member gives the memory back to the system
-     * when the last of them has ended, by whole pages, unless an RDMA device has it registered;
+     * when the last of them has ended, by whole pages, unless a device may have it registered;
      * weft_graph_result is NOT_FOUND then. A result without successors stays.
      */
     int transient;
@@ -139,6 +157,9 @@ typedef struct weft_task_params {
  * Adds a task. Errors: INVALID_PARAM, also for an input that is not an earlier task; NOT_FOUND if
  * no function has that name, no thread is bound to that processor, there are no GPUs, or
  * the graph has fewer threads of its own than `cores`; NO_MEMORY; BUSY.
+ *
+ * With a team, only the member that is to run the task refuses it for lack of a processor, a GPU or
+ * threads. A member that takes it over from a lost one, and lacks them, ends the run as NOT_FOUND.
  */
 #define weft_graph_add(...) weft_graph_add_sized(sizeof(weft_task_params_t), __VA_ARGS__)
 WEFT_API weft_status_t weft_graph_add_sized(size_t params_size, weft_graph_t *graph,

@@ -104,6 +104,7 @@ weft_status_t weft__crew_pool(weft_graph_t *graph, const weft_task_params_t *par
         *pool_p = &graph->wide;
         return WEFT_OK;
     }
+    if (params->on_gpu == WEFT_GPU_PREFERRED && graph->params.n_gpus == 0) return WEFT_OK;
     if (params->on_gpu && graph->params.n_gpus == 0)
         return weft__fail(WEFT_ERR_NOT_FOUND, "on_gpu: the graph has no GPUs (n_gpus)");
     if (params->on_gpu)

@@ -167,6 +167,16 @@ static weft_status_t make_room(weft_graph_t *graph) {
     return WEFT_OK;
 }
 
+/* What this member lacks is no error for a task of another one, unless that one is lost. */
+static weft_status_t find_threads(weft_graph_t *graph, struct task *task) {
+    weft_status_t st = weft__crew_pool(graph, &task->params, &task->pool);
+    if (st == WEFT_OK) st = weft__cores_make(task);
+    if (st != WEFT_ERR_NOT_FOUND || weft__graph_is_own(graph, task)) return st;
+    task->lacks = true;
+    task->pool = NULL;
+    return WEFT_OK;
+}
+
 weft_status_t weft_graph_add_sized(size_t params_size, weft_graph_t *graph,
                                    const weft_task_params_t *params, weft_task_t *task_p) {
     weft_task_params_t known;
@@ -184,8 +194,7 @@ weft_status_t weft_graph_add_sized(size_t params_size, weft_graph_t *graph,
     task->graph = graph;
     task->id = graph->n_tasks;
     st = weft__graph_ranks_place(graph, task);
-    if (st == WEFT_OK) st = weft__crew_pool(graph, &known, &task->pool);
-    if (st == WEFT_OK) st = weft__cores_make(task);
+    if (st == WEFT_OK) st = find_threads(graph, task);
     if (st < 0) {
         talloc_free(task);
         return st;
@@ -292,14 +301,17 @@ static void notify_done(void *arg) {
 }
 
 static void report_progress(weft_graph_t *graph, uint32_t done, bool last) {
-    if (!graph->params.on_progress) return;
+    if (!graph->params.on_progress && !graph->bar.shown) return;
     if (last)
         pthread_mutex_lock(&graph->progress_mutex);
     else if (pthread_mutex_trylock(&graph->progress_mutex) != 0)
         return; /* another thread reports just now; a later number says more */
     if (done > graph->reported) {
         graph->reported = done;
-        graph->params.on_progress(done, graph->n_own, graph->params.arg);
+        if (graph->params.on_progress)
+            graph->params.on_progress(done, graph->n_own, graph->params.arg);
+        /* after an error, tasks that are skipped end, too */
+        if (atomic_load(&graph->stop) == WEFT_OK) weft__bar_draw(&graph->bar, done, graph->n_own);
     }
     pthread_mutex_unlock(&graph->progress_mutex);
 }
@@ -308,6 +320,7 @@ void weft__graph_end_run(weft_graph_t *graph) {
     struct graph_notice *notice = graph->notice;
     graph->notice = NULL;
     if (graph->ranks) weft__graph_ranks_ended(graph->ranks);
+    weft__bar_end(&graph->bar, (weft_status_t)atomic_load(&graph->stop));
     if (notice) notice->status = (weft_status_t)atomic_load(&graph->stop);
     pthread_mutex_lock(&graph->mutex);
     atomic_store(&graph->running, false);
@@ -369,6 +382,8 @@ static weft_status_t begin_run(weft_graph_t *graph, struct graph_notice *notice,
     atomic_store(&graph->n_left, weft__graph_count(graph) + (graph->ranks != NULL));
     atomic_store(&graph->running, graph->n_tasks > 0 || graph->ranks);
     *n_first_p = 0;
+    weft__bar_begin(&graph->bar,
+                    graph->ranks && graph->ranks->rank > 0 ? 0 : graph->params.progress_bar);
     if (graph->ranks) {
         st = weft__graph_ranks_begin(graph);
         if (st < 0) atomic_store(&graph->running, false);

@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <weft/graph.h>
 
+#include "bar.h"
 #include "deque.h"
 #include "machines.h"
 
@@ -36,6 +37,7 @@ struct task {
     atomic_uint uses;         /* of a transient result: what still needs it here */
     atomic_bool given_back;   /* its memory */
     struct task_cores *cores; /* NULL: it needs one */
+    bool lacks;               /* this member has not what it needs, and is not to run it */
     uint64_t begun, ended;    /* ns; with a trace */
     uint32_t thread;
 };
@@ -106,6 +108,7 @@ struct weft_graph {
     struct graph_notice *notice; /* of the run's end; NULL: none */
 
     pthread_mutex_t progress_mutex;
+    struct progress_bar bar; /* under that, while tasks end */
     uint32_t reported;
 };
 

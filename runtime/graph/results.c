@@ -76,7 +76,8 @@ static weft_status_t make_region(struct graph_ranks *ranks, size_t bytes,
     return WEFT_OK;
 }
 
-/* A device that has the memory registered would go on with the pages of before. */
+/* A device that has the memory registered would go on with the pages of before. It has regions, and
+ * may have what it sent. */
 bool weft__results_pinned(weft_worker_t *worker) {
     weft_memory_info_t domain;
     for (size_t i = 0; weft_worker_memory(worker, i, &domain) == WEFT_OK; i++)
@@ -161,7 +162,7 @@ static void give_back(struct task *task) {
     if (task->region) end = round_up(end, page);
     end = end / page * page;
     atomic_store(&task->given_back, true);
-    if (begin >= end || (task->region && task->graph->ranks->pinned)) return;
+    if (begin >= end || (task->graph->ranks && task->graph->ranks->pinned)) return;
     (void)madvise((void *)begin, end - begin, task->region ? MADV_REMOVE : MADV_DONTNEED);
 }
 

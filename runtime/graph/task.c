@@ -18,6 +18,10 @@ static void queue_task(struct task *task) {
 
 /* The results of its inputs are complete: their threads released this task by `missing`. */
 static weft_status_t call_function(struct task *task, weft_task_call_t *call) {
+    if (task->lacks)
+        return weft__fail(WEFT_ERR_NOT_FOUND,
+                          "task %u of a lost member: no processor, GPU or threads for it here",
+                          task->id);
     for (uint32_t i = 0; i < task->n_inputs; i++) {
         const struct task *input = task->graph->task[task->params.inputs[i]];
         task->input[i] = input->result;
@@ -30,12 +34,13 @@ static weft_status_t call_function(struct task *task, weft_task_call_t *call) {
 
 static void call_task(struct task *task) {
     weft_graph_t *graph = task->graph;
+    bool has_gpu = task->params.on_gpu && task->pool;
     weft_task_call_t call = {.arg = task->params.arg,
                              .n_inputs = task->n_inputs,
                              .result = task->result,
                              .result_len = task->params.result_size,
                              .thread = task->by->index,
-                             .gpu = task->params.on_gpu ? task->by->index - 1 : 0,
+                             .gpu = has_gpu ? task->by->index - 1 : WEFT_NO_GPU,
                              .n_cores = task->cores ? task->cores->n : 1,
                              .cpus = task->cores ? task->cores->cpu : &task->by->cpu};
     if (task->cores) weft__cores_collect(task, task->by);
@@ -50,7 +55,8 @@ static void call_task(struct task *task) {
         weft__fsm_step(&task->core.fsm, TASK_EV_RETURNED);
         return;
     }
-    if (task->tries < task->params.retries && atomic_load(&graph->stop) == WEFT_OK) {
+    if (!task->lacks && task->tries < task->params.retries &&
+        atomic_load(&graph->stop) == WEFT_OK) {
         task->tries++;
         weft__fsm_step(&task->core.fsm, TASK_EV_AGAIN);
         return;

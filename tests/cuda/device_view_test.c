@@ -34,6 +34,99 @@ TEST(processes_that_share_a_gpu_are_counted) {
     in_processes(3, look_at_gpus);
 }
 
+/* Rank 0 has no GPU; ranks 1 and 4 see GPU 0 first, ranks 2 and 3 GPU 1. A part per GPU. */
+static void part_by_gpus(const char *store, uint32_t rank, uint32_t size) {
+    static const int first[] = {-1, 0, 1, 1, 0};
+    weft_view_t *part = NULL;
+    uint32_t ranks[2] = {0}, sharers = 0;
+    if (first[rank] >= 0) gpu_load();
+    if (first[rank] > 0)
+        *(unsigned *)gpu_symbol(RTLD_DEFAULT, "double_first_device") = (unsigned)first[rank];
+    weft_view_t *view = join(store, rank, size);
+    const weft_resource_set_t *mine = set_of(view, rank);
+    CHECK_EQ(mine->n_gpus, first[rank] < 0 ? 0 : 2);
+    CHECK_EQ(weft_view_partition_wait(view, WEFT_BY_GPU, &part), WEFT_OK);
+    if (rank == 0) CHECK(part == NULL);
+    if (rank > 0) {
+        CHECK_EQ(weft_view_size(part), 2);
+        CHECK_EQ(weft_view_gather_wait(part, NULL, &rank, sizeof rank, ranks), WEFT_OK);
+        CHECK(first[ranks[0]] == first[rank] && first[ranks[1]] == first[rank]);
+        CHECK(ranks[0] < ranks[1] && ranks[weft_view_rank(part)] == rank);
+        /* every process sees both */
+        CHECK_EQ(weft_view_count_gpu_wait(view, mine, 0, &sharers), WEFT_OK);
+        CHECK_EQ(sharers, 4);
+    }
+    CHECK_EQ(weft_view_release_wait(part), WEFT_OK);
+    CHECK_EQ(weft_view_barrier_wait(view), WEFT_OK);
+    CHECK_EQ(weft_view_release_wait(view), WEFT_OK);
+}
+
+TEST(parts_by_gpu_are_the_processes_whose_first_gpu_is_the_same) {
+    const char *which = getenv("WEFT_TEST_CUDA");
+    if (which && strcmp(which, "driver") == 0)
+        SKIP("only the double of the CUDA driver fails at will");
+    in_processes(5, part_by_gpus);
+}
+
+/* ---- a graph --------------------------------------------------------------------------------- */
+
+enum { SUMS = 6 };
+
+/* Adds up COUNT numbers that go through device memory, if it has a GPU. */
+static weft_status_t add_up(weft_task_call_t *call) {
+    static __thread int32_t numbers[COUNT];
+    int64_t sum = 0;
+    for (int i = 0; i < COUNT; i++) numbers[i] = i + (int32_t)(intptr_t)call->arg;
+    if (call->gpu != WEFT_NO_GPU) {
+        void *device = gpu.alloc(gpu.context, sizeof numbers, false);
+        if (!device) return WEFT_ERR_NO_MEMORY;
+        gpu.write(device, numbers, sizeof numbers);
+        memset(numbers, 0, sizeof numbers);
+        gpu.read(numbers, device, sizeof numbers);
+        gpu.release(device);
+    }
+    for (int i = 0; i < COUNT; i++) sum += numbers[i];
+    ((int64_t *)call->result)[0] = sum;
+    ((int64_t *)call->result)[1] = call->gpu == WEFT_NO_GPU;
+    return WEFT_OK;
+}
+
+static void graph_with_gpus(const char *store, uint32_t rank, uint32_t size) {
+    weft_graph_t *graph = NULL;
+    if (rank > 0) gpu_load();
+    weft_view_t *view = join(store, rank, size);
+    weft_graph_params_t params = {
+        .n_threads = 2, .team = weft_view_team(view), .n_gpus = weft_view_mine(view)->n_gpus};
+    CHECK_EQ(params.n_gpus, rank > 0 ? 2 : 0);
+    CHECK_EQ(weft_graph_create(&params, &graph), WEFT_OK);
+    for (uint32_t i = 0; i < SUMS; i++) {
+        weft_task_params_t task = {.fn = add_up,
+                                   .arg = (void *)(intptr_t)i,
+                                   .result_size = 16,
+                                   .on_rank = 1,
+                                   .rank = i % size,
+                                   .on_gpu = WEFT_GPU_PREFERRED};
+        CHECK_EQ(weft_graph_add(graph, &task, NULL), WEFT_OK);
+    }
+    CHECK_EQ(weft_graph_run_wait(graph), WEFT_OK);
+    for (uint32_t i = rank; i < SUMS; i += size) {
+        const void *data = NULL;
+        size_t len;
+        CHECK_EQ(weft_graph_result(graph, i, &data, &len), WEFT_OK);
+        CHECK_EQ(((const int64_t *)data)[0], (int64_t)COUNT * (COUNT - 1) / 2 + (int64_t)i * COUNT);
+        CHECK_EQ(((const int64_t *)data)[1], rank == 0);
+    }
+    weft_graph_destroy(graph);
+    CHECK_EQ(weft_view_release_wait(view), WEFT_OK);
+}
+
+TEST(tasks_use_the_gpu_of_their_process_or_do_without) {
+    const char *which = getenv("WEFT_TEST_CUDA");
+    if (which && strcmp(which, "driver") == 0)
+        SKIP("only the double of the CUDA driver fails at will");
+    in_processes(2, graph_with_gpus);
+}
+
 /* What lies on the device, in elements. */
 static int32_t seen[4 * COUNT];
 static const int32_t *look(const void *device, size_t n) {

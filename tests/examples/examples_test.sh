@@ -50,6 +50,9 @@ test_graph_words() {
     expect first "$(timeout 60 "$examples/graph-words" "$scratch/text" | head -1)" \
         "$(tr -s ' \n\t' '\n' <"$scratch/text" | grep . | LC_ALL=C sort | uniq -c | sort -s -k1,1nr | head -1 | sed 's/^ *//')"
     has exception "$(timeout 60 "$examples/graph-words" "$examples/graph-words" 2>&1)" '^graph-words: this is no text$'
+    expect "no bar in a file" "$(timeout 60 "$examples/graph-words" 2>&1 >/dev/null)" ""
+    has "a bar on a terminal" "$(python3 -c 'import pty, sys; pty.spawn(sys.argv[1:])' "$examples/graph-words" | tr '\r' '\n')" \
+        '^\[#+\] 100 %, [0-9]+ of [0-9]+ tasks$'
 }
 
 # With the double of the driver, which lies beside the tests.

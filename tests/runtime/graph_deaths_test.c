@@ -1,5 +1,6 @@
 /* Task graphs over processes of which some die: what is pure runs again elsewhere. */
 #include "view_processes.h"
+#include <stdatomic.h>
 #include <sys/mman.h>
 
 enum { RANKS = 4, TASKS = 120, PURE = 3 };
@@ -197,4 +198,47 @@ TEST(a_task_that_is_not_pure_ends_the_run_by_its_name) {
     shared->dies_at = 1;
     victims = 1u << 1;
     in_processes(3, end_by_name);
+}
+
+static weft_status_t never(weft_task_call_t *call) {
+    return call->gpu == WEFT_NO_GPU ? WEFT_OK : WEFT_ERR_INTERNAL;
+}
+
+/* Rank 1 alone has a GPU, and dies. `gpu_use` decides whether another takes its task over. */
+static int gpu_use;
+static void lose_the_gpu(const char *store, uint32_t rank, uint32_t size) {
+    weft_graph_t *graph;
+    const char *name = NULL;
+    weft_task_t first = 0;
+    weft_view_t *view = join(store, rank, size);
+    own_rank = rank;
+    weft_graph_params_t params = {
+        .n_threads = 1, .team = weft_view_team(view), .n_gpus = rank == 1};
+    CHECK_EQ(weft_graph_create(&params, &graph), WEFT_OK);
+    weft_task_params_t dies = {
+        .fn = add, .result_size = 8, .retries = PURE, .on_rank = 1, .rank = 1};
+    CHECK_EQ(weft_graph_add(graph, &dies, NULL), WEFT_OK);
+    weft_task_params_t wishes = dies;
+    wishes.fn = never;
+    wishes.inputs = &first;
+    wishes.n_inputs = 1;
+    wishes.on_gpu = gpu_use;
+    wishes.name = "on a GPU";
+    CHECK_EQ(weft_graph_add(graph, &wishes, NULL), WEFT_OK);
+    bool may = gpu_use == WEFT_GPU_PREFERRED;
+    CHECK_EQ(weft_graph_run_wait(graph), may ? WEFT_OK : WEFT_ERR_NOT_FOUND);
+    CHECK_EQ(weft_graph_failed(graph, &name, NULL), may ? WEFT_NO_TASK : 1);
+    CHECK(may || strcmp(name, "on a GPU") == 0);
+    weft_graph_destroy(graph);
+    CHECK_EQ(weft_view_release_wait(view), WEFT_OK);
+}
+
+TEST(a_task_that_needs_the_gpu_of_a_lost_member_ends_the_run_by_its_name) {
+    shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    shared->dies_at = 1;
+    victims = 1u << 1;
+    for (gpu_use = WEFT_GPU_REQUIRED; gpu_use <= WEFT_GPU_PREFERRED; gpu_use++) {
+        atomic_store(&shared->n_ran, 0);
+        in_processes(3, lose_the_gpu);
+    }
 }

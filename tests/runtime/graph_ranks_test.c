@@ -1,6 +1,8 @@
 /* Task graphs over the members of a team: here workers of one process, driven in turn. */
 #include "../collectives/team.h"
 
+#include <runtime/graph/graph.h>
+#include <runtime/graph/results.h>
 #include <stdlib.h>
 
 static weft_graph_t *graph[MOST_RANKS];
@@ -229,12 +231,14 @@ static long shared_kib(void) {
     return kib;
 }
 
-/* A chain from member to member; only its last result stays. Returns the growth of memory, KiB. */
-static long run_chain(const char *transports, int transient) {
+/* A chain from member to member; only its last result stays. `pinned`: as if an RDMA device had the
+ * memory registered. Returns the growth of memory, KiB. */
+static long run_chain(const char *transports, int transient, bool pinned) {
     struct crew c;
     const void *data;
     size_t len;
     graphs_up(&c, 3, transports);
+    for (uint32_t r = 0; r < 3; r++) graph[r]->ranks->pinned = pinned;
     for (uint32_t i = 0; i < LINKS; i++) {
         weft_task_t before = i - 1;
         add_to_all(&c, &(weft_task_params_t){.fn = pass_on,
@@ -262,9 +266,30 @@ static long run_chain(const char *transports, int transient) {
 }
 
 TEST(memory_of_transient_results_is_given_back_when_their_consumers_are_done) {
-    CHECK(run_chain("self,shm", 0) > LINKS * 1024);
-    CHECK(run_chain("self,shm", 1) < LINKS * 1024 / 4);
-    CHECK(run_chain("self,tcp", 1) < LINKS * 1024 / 4);
+    CHECK(run_chain("self,shm", 0, false) > LINKS * 1024);
+    CHECK(run_chain("self,shm", 1, false) < LINKS * 1024 / 4);
+    CHECK(run_chain("self,tcp", 1, false) < LINKS * 1024 / 4);
+}
+
+/* It would read and write the pages of before. */
+TEST(memory_that_a_device_has_registered_is_not_given_back) {
+    CHECK(run_chain("self,shm", 1, true) > LINKS * 1024);
+}
+
+TEST(only_a_worker_with_rdma_registers_results) {
+    static const char *const transports[] = {"self,shm,tcp", "rdma_rc"};
+    for (int i = 0; i < 2; i++) {
+        weft_setting_t setting = {"transports", transports[i]};
+        weft_context_params_t params = {.settings = &setting, .n_settings = 1};
+        weft_context_t *context;
+        weft_worker_t *worker;
+        CHECK_EQ(weft_context_create(&params, &context), WEFT_OK);
+        bool there = weft_worker_create(context, NULL, &worker) == WEFT_OK;
+        if (there) CHECK_EQ(weft__results_pinned(worker), i == 1);
+        if (there) weft_worker_destroy(worker);
+        CHECK_EQ(weft_context_destroy(context), WEFT_OK);
+        if (!there) SKIP("no RDMA device here");
+    }
 }
 
 TEST(memory_of_transient_results_is_given_back_in_one_process_too) {
@@ -397,5 +422,50 @@ TEST(a_rank_is_refused_where_there_is_none) {
     run_all(&c); /* without tasks */
     UNTIL(&c, all_notified(&c));
     CHECK(c.rank[0].outcome == WEFT_OK && c.rank[1].outcome == WEFT_OK);
+    graphs_down(&c);
+}
+
+static weft_status_t note_gpu(weft_task_call_t *call) {
+    *(uint64_t *)call->result = call->gpu;
+    return WEFT_OK;
+}
+
+static uint64_t value_at(uint32_t rank, weft_task_t task) {
+    const void *data = NULL;
+    size_t len = 0;
+    CHECK_EQ(weft_graph_result(graph[rank], task, &data, &len), WEFT_OK);
+    return *(const uint64_t *)data;
+}
+
+/* Rank 1 has a GPU. The member that is to run a task refuses it, or not. */
+TEST(a_task_needs_a_gpu_only_at_the_member_that_runs_it) {
+    struct crew c;
+    graphs_up(&c, 2, "self,shm");
+    weft_graph_destroy(graph[0]);
+    weft_graph_destroy(graph[1]);
+    for (uint32_t r = 0; r < 2; r++)
+        CHECK_EQ(
+            weft_graph_create(
+                &(weft_graph_params_t){.n_threads = 1 + r, .team = c.rank[r].team, .n_gpus = r},
+                &graph[r]),
+            WEFT_OK);
+    weft_task_params_t task = {.fn = note_gpu, .result_size = 8, .on_rank = 1, .rank = 0};
+    task.on_gpu = WEFT_GPU_REQUIRED;
+    CHECK_EQ(weft_graph_add(graph[0], &task, NULL), WEFT_ERR_NOT_FOUND);
+    for (task.rank = 0; task.rank < 2; task.rank++) {
+        task.on_gpu = task.rank ? WEFT_GPU_REQUIRED : WEFT_GPU_PREFERRED;
+        add_to_all(&c, &task);
+        task.on_gpu = WEFT_GPU_PREFERRED;
+        add_to_all(&c, &task);
+    }
+    task.on_gpu = 0;
+    task.rank = 1;
+    task.cores = 2; /* more threads than rank 0 has */
+    add_to_all(&c, &task);
+    run_all(&c);
+    UNTIL(&c, all_notified(&c));
+    CHECK(c.rank[0].outcome == WEFT_OK && c.rank[1].outcome == WEFT_OK);
+    CHECK(value_at(0, 0) == WEFT_NO_GPU && value_at(0, 1) == WEFT_NO_GPU);
+    CHECK(value_at(1, 2) == 0 && value_at(1, 3) == 0 && value_at(1, 4) == WEFT_NO_GPU);
     graphs_down(&c);
 }
