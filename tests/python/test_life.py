@@ -1,10 +1,12 @@
 """Connecting, closing, cancelling, errors, and what is left afterwards."""
 import asyncio
+import contextlib
 import gc
 import os
 import pickle
 import select
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -76,6 +78,20 @@ class Connecting(Case):
             listener.close()
             with self.assertRaises(weft.ClosedError):
                 await listener.accept()
+
+    async def test_a_listener_queues_as_many_as_its_backlog(self):
+        for backlog, room in ((2, 3), (64, 8)):  # the system lets one more in
+            worker = weft.Worker(settings={"log.level": "none"})
+            listener = worker.listen(backlog=backlog)
+            with contextlib.ExitStack() as dialers:  # nothing drives the worker: none is accepted
+                sockets = [dialers.enter_context(socket.socket()) for _ in range(8)]
+                for dialer in sockets:
+                    dialer.setblocking(False)
+                    dialer.connect_ex((listener.host, listener.port))
+                self.assertEqual(len(select.select([], sockets, [], 0.1)[1]), room)
+            with self.assertRaises(weft.InvalidParamError):
+                worker.listen(backlog=-1)
+            await worker.close()
 
     async def test_describe_says_how(self):
         async with pair() as (client, server):

@@ -64,6 +64,30 @@ class Tagged(Case):
                 await client.send(b"12345678")
             self.assertEqual(made, [])
 
+    async def test_completions_of_one_wakeup_are_one_callback(self):
+        ended = []  # how many receives each callback of the loop has ended
+
+        class Counted(weft.Worker):
+            def progress(self, *args):
+                before = sum(request.done for request in posted)
+                super().progress(*args)
+                ended.append(sum(request.done for request in posted) - before)
+
+        posted = []
+        async with Counted() as receiver, weft.Worker() as sender:
+            listener = receiver.listen()
+            client = await sender.connect(listener.uri)
+            server = await listener.accept()
+            await server.ready()
+            buffers = [bytearray(8) for _ in range(20)]
+            posted += [receiver.tag_recv(buffer, 5, 2**64 - 1) for buffer in buffers]
+            del ended[:]
+            for number in range(20):  # each completes within its call: the loop gets no turn
+                await client.send_tag(b"%08d" % number, 5)
+            await asyncio.gather(*(receiver.complete(request) for request in posted))
+            self.assertEqual([n for n in ended if n], [20])
+            self.assertEqual([int(buffer) for buffer in buffers], list(range(20)))
+
     async def test_many_buffers_are_one_message(self):
         async with pair() as (client, server):
             await client.send([b"ab", b"", array.array("H", [1, 2]), memoryview(b"xyz")[1:]])

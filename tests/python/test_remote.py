@@ -50,6 +50,29 @@ class OneSided(Case):
             await remote.get(memoryview(got)[::2])
             self.assertTrue(got[::2] == data)
 
+    async def test_what_is_posted_after_a_fence_is_performed_after_it(self):
+        size = 1 << 20
+        for scheme in ("tcp", "shm"):
+            async with pair(scheme=scheme) as (client, server):
+                region = server.worker.alloc(size + 8)
+                remote = Remote(client, region.key())
+                for turn, order in enumerate((client.fence, client.worker.fence) * 4, 1):
+                    written = asyncio.ensure_future(remote.put(bytes([turn]) * size))
+                    await asyncio.sleep(0)  # the put is posted
+                    order()
+                    raised = asyncio.ensure_future(remote.atomic("add", 1, size, fetch=False))
+                    while True:
+                        with memoryview(region) as view:
+                            if view[size] == turn:
+                                self.assertTrue(bytes(view[:size]) == bytes([turn]) * size)
+                                break
+                        await asyncio.sleep(0)
+                    await asyncio.gather(written, raised)
+                del remote
+                await client.close()
+                with self.assertRaises(weft.ClosedError):
+                    client.fence()
+
     async def test_a_range_or_a_right_that_is_not_there_is_refused(self):
         async with pair() as (client, server):
             region = server.worker.alloc(64, weft.rma.READ)
