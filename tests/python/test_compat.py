@@ -1,6 +1,7 @@
 """Programs written for UCX-Py and ucxx, as they are but for the import."""
 import array
 import asyncio
+import gc
 import pickle
 import unittest
 
@@ -104,6 +105,18 @@ class Ucp(Compat):
             await server.recv(bytearray(1))
         self.assertTrue(server.closed())
 
+    async def test_an_endpoint_that_is_dropped_calls_its_callback(self):
+        for module in (ucp, ucxx):
+            client, server, _ = await connected(module)
+            closed = []
+            client.set_close_callback(lambda: closed.append(1))
+            del client
+            gc.collect()
+            self.assertEqual(len(closed), 1)
+            with self.assertRaises(module.UCXError):
+                await server.recv(bytearray(1))
+            module.reset()
+
     async def test_init_reset_and_information(self):
         ucp.init({"TLS": "tcp", "log.level": "none"}, blocking_progress_mode=True)
         with self.assertRaises(RuntimeError):
@@ -115,6 +128,8 @@ class Ucp(Compat):
         self.assertEqual(len(ucp.get_ucx_version()), 3)
         self.assertGreaterEqual(ucp.progress(), 0)
         self.assertRegex(ucp.get_address("lo"), r"^127\.")
+        ep = await ucp.create_endpoint(ucp.get_address(), ucp.create_listener(lambda ep: None).port)
+        await ep.close()
         ucp.reset()
         ucp.init()
 
@@ -155,7 +170,9 @@ class Ucxx(Compat):
         await client.send(b"probed", tag=4)
         await client.get_ucp_endpoint().flush()
         self.assertEqual(server.tag_probe(4).length, 6)
+        self.assertEqual(server.tag_probe(4).sender_tag & 0xFFFFFFFF, 4)
         probed = server.tag_probe(4, remove=True)
+        self.assertEqual(probed.sender_tag & 0xFFFFFFFF, 4)
         got = bytearray(6)
         self.assertEqual(await server.recv_with_handle(got, probed), 6)
         self.assertEqual(got, b"probed")

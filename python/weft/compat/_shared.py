@@ -72,10 +72,20 @@ def get_worker_address() -> Address:
     return Address(worker().address())
 
 
+def _listens_on_all() -> bool:
+    """Whether a listener of this thread is on all interfaces: a key or a setting allows it."""
+    context = getattr(_thread, "context", None) or Context({"log.level": "none"})
+    values = {row["name"]: row["value"] for row in context.settings()}
+    return values["tcp.insecure"].lower() in ("yes", "on", "true", "1") or bool(values["tcp.key_file"])
+
+
 def get_address(ifname: str | None = None) -> str:
-    """The IPv4 address of a network interface; without a name, the one that leads out of the host."""
+    """The IPv4 address of a network interface. Without a name, one at which this thread's listeners are reached: of the
+    interface that leads out of the host, or loopback if they are on that alone."""
     import fcntl
 
+    if ifname is None and not _listens_on_all():
+        return "127.0.0.1"
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         if ifname is not None:
             packed = struct.pack("256s", ifname.encode()[:15])
@@ -152,6 +162,13 @@ class EndpointBase:
             self._ep.on_close = lambda ep, error: callback()
         else:
             callback()
+
+    def __del__(self) -> None:
+        """An endpoint that nobody refers to is closed, and the callback is called, as theirs do."""
+        ep = self.__dict__.get("_ep")
+        if ep is not None and ep.on_close is not None and ep.alive:
+            callback, ep.on_close = ep.on_close, None
+            callback(ep, None)
 
     async def _count(self) -> None:
         self._received += 1

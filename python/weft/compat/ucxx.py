@@ -111,7 +111,8 @@ class Endpoint(_shared.EndpointBase):
             return await self._ep.recv_frames()
 
     def tag_probe(self, tag: Any = None, force_tag: bool = False, remove: bool = False) -> Any:
-        """What waits under the tag: an object with `matched`, `length`, and `handle` (remove) for recv_with_handle."""
+        """What waits under the tag: an object with `matched`, `sender_tag`, `length`, and `handle` (remove) for
+        recv_with_handle."""
         with _translated():
             if force_tag:
                 worker = self._ep.worker
@@ -119,9 +120,9 @@ class Endpoint(_shared.EndpointBase):
             else:
                 found = self._ep.tag_probe(self._tag(tag), remove=remove)
         if found is None:
-            return SimpleNamespace(matched=False, length=0, handle=None)
+            return SimpleNamespace(matched=False, sender_tag=Tag(0), length=0, handle=None)
         taken = isinstance(found, _core.TakenMessage)
-        return SimpleNamespace(matched=True, length=found.len if taken else found[0], handle=found if taken else None)
+        return SimpleNamespace(matched=True, sender_tag=Tag(found.tag if taken else found[1]), length=found.len if taken else found[0], handle=found if taken else None)
 
     async def recv_with_handle(self, buffer: Any, probed: Any) -> int:
         """Receives a message that tag_probe removed."""
