@@ -100,6 +100,10 @@ class Ucp(Compat):
     async def test_an_endpoint_closes_after_so_many_receives(self):
         client, server, _ = await connected(ucp)
         server.close_after_n_recv(2)
+        with self.assertRaisesRegex(ucp.UCXError, "already been set"):
+            server.close_after_n_recv(1)
+        with self.assertRaisesRegex(ucp.UCXError, "less than current"):
+            server.close_after_n_recv(-1, count_from_ep_creation=True)
         for _ in range(2):
             await client.send(b"x")
             await server.recv(bytearray(1))

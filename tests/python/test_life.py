@@ -93,6 +93,25 @@ class Connecting(Case):
                 worker.listen(backlog=-1)
             await worker.close()
 
+    async def test_a_listening_socket_goes_from_one_worker_to_the_next(self):
+        with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as inherited:
+            port, uri = inherited.getsockname()[1], "tcp://@%d" % inherited.fileno()
+            async with weft.Worker() as one, weft.Worker() as two, weft.Worker() as client:
+                first = one.listen(uri=uri)
+                ep = await client.connect(("127.0.0.1", port))
+                old = await first.accept()
+                first.close()
+                between = asyncio.ensure_future(two.connect(("127.0.0.1", port)))  # waits in the socket's queue
+                await asyncio.sleep(0)
+                second = client.listen(uri=uri)
+                new = await second.accept()
+                await between
+                await old.send(b"old")
+                got = bytearray(3)
+                self.assertEqual(await ep.recv(got), 3)
+                self.assertTrue(new.alive)
+                second.close()
+
     async def test_describe_says_how(self):
         async with pair() as (client, server):
             info = client.describe()

@@ -177,12 +177,13 @@ class EndpointBase:
             await self.close()
 
     def close_after_n_recv(self, n: int, count_from_ep_creation: bool = False) -> None:
-        """Closes the endpoint after n receives from now on, or from its begin."""
+        """Closes the endpoint after n receives from now on, or from its begin. It is said once. Errors: theirs."""
         target = n if count_from_ep_creation else self._received + n
-        if target < self._received:
-            raise errors.InvalidParamError("more were received already")
-        if self._close_after is not None:
-            raise RuntimeError("close_after_n_recv was called already")
+        with self._translated():
+            if target < self._received:
+                raise errors.InvalidParamError("`n` cannot be less than current recv_count: %d < %d" % (target, self._received))
+            if self._close_after is not None:
+                raise errors.ExistsError("close_after_n_recv has already been set to: %d" % self._close_after)
         self._close_after = target
         if target == self._received:
             self.abort()
