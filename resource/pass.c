@@ -1,46 +1,37 @@
-/* Resources with a descriptor, given to another process over a socket of AF_UNIX. */
+/*
+ * Resources given to another process over a socket of AF_UNIX: with a descriptor, or (device memory)
+ * with a handle of CUDA IPC.
+ */
 #include <endpoints/core/worker.h>
 #include <errno.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <transports/cuda/memory.h>
+#include <transports/cuda/place.h>
 #include <unistd.h>
 
+#include "passed.h"
 #include "resource.h"
 
 #define REFUSE(field, why) return weft__fail(WEFT_ERR_INVALID_PARAM, field ": " why)
 
-/* One message, with one descriptor. */
-struct passed {
-    char magic[8];
-    uint32_t abi, kind;
-    uint64_t len, offset;
-    char name[64];
-};
-static const char passed_magic[8] = "weftres";
+/* ---- the sender ------------------------------------------------------------------------------ */
 
-/* The key of the descriptor of each kind that can be sent. */
-static const char *const fd_key[WEFT_N_RESOURCE_KINDS] = {
-    [WEFT_RESOURCE_SEGMENT] = WEFT_RES_MEMORY_FD,
-    [WEFT_RESOURCE_SOCKET] = WEFT_RES_WORKER_SOCKET,
-    [WEFT_RESOURCE_CONNECTION] = WEFT_RES_ENDPOINT_SOCKET};
-
-union control {
-    struct cmsghdr head;
-    char bytes[CMSG_SPACE(sizeof(int))];
-};
-
+/* `fd` -1: none. */
 static weft_status_t send_passed(int socket, struct passed *passed, int fd) {
-    union control control = {0};
+    union {
+        struct cmsghdr head;
+        char bytes[CMSG_SPACE(sizeof(int))];
+    } control = {.head = {.cmsg_level = SOL_SOCKET,
+                          .cmsg_type = SCM_RIGHTS,
+                          .cmsg_len = CMSG_LEN(sizeof fd)}};
     struct iovec iov = {passed, sizeof *passed};
-    struct msghdr message = {.msg_iov = &iov,
-                             .msg_iovlen = 1,
-                             .msg_control = control.bytes,
-                             .msg_controllen = sizeof control.bytes};
-    struct cmsghdr *head = CMSG_FIRSTHDR(&message);
-    head->cmsg_level = SOL_SOCKET;
-    head->cmsg_type = SCM_RIGHTS;
-    head->cmsg_len = CMSG_LEN(sizeof fd);
-    memcpy(CMSG_DATA(head), &fd, sizeof fd);
+    struct msghdr message = {.msg_iov = &iov, .msg_iovlen = 1};
+    if (fd >= 0) {
+        memcpy(CMSG_DATA(&control.head), &fd, sizeof fd);
+        message.msg_control = control.bytes;
+        message.msg_controllen = sizeof control.bytes;
+    }
     ssize_t n;
     do n = sendmsg(socket, &message, MSG_NOSIGNAL);
     while (n < 0 && errno == EINTR);
@@ -49,49 +40,103 @@ static weft_status_t send_passed(int socket, struct passed *passed, int fd) {
                : weft__fail(WEFT_ERR_IO, "sendmsg: %s", n < 0 ? strerror(errno) : "too short");
 }
 
-weft_status_t weft_resource_send(weft_resource_t *resource, int socket) {
-    struct passed passed = {.abi = WEFT_RESOURCE_ABI};
-    if (!resource) REFUSE("resource", "NULL");
+/* A process that has the handle may use the whole allocation, so it goes to the same user only. */
+static weft_status_t add_device(const weft_resource_t *resource, int socket,
+                                struct passed *passed) {
+    const struct values *values = &resource->values;
+    const weft_resource_value_t *base = weft__values_find(values, WEFT_RES_MEMORY_BASE);
+    const weft_resource_value_t *len = weft__values_find(values, WEFT_RES_MEMORY_LENGTH);
+    struct ucred peer;
+    socklen_t size = sizeof peer;
+    void *at;
+    if (!base || base->len != sizeof at || !len || len->len != sizeof passed->len)
+        return weft__fail(WEFT_ERR_INVALID_PARAM, "%s has no address or length", resource->name);
+    if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) < 0 || peer.uid != geteuid())
+        return weft__fail(WEFT_ERR_NOT_SHAREABLE, "the other process is not of this user");
+    memcpy(&at, base->value, sizeof at);
+    memcpy(&passed->len, len->value, sizeof passed->len);
+    if (weft__cuda_export(at, passed->len, &passed->device) < 0)
+        return weft__fail(WEFT_ERR_UNSUPPORTED,
+                          "%s has no descriptor, and is no device memory that can be exported",
+                          resource->name);
+    return WEFT_OK;
+}
+
+static weft_status_t add_descriptor(const weft_resource_t *resource, struct passed *passed,
+                                    int *fd_p) {
     bool is_segment = resource->kind == WEFT_RESOURCE_SEGMENT;
-    const char *key = fd_key[resource->kind];
+    const char *key = weft__passed_fd_key(resource->kind);
     const struct values *values = &resource->values;
     const weft_resource_value_t *fd = key ? weft__values_find(values, key) : NULL;
     const weft_resource_value_t *len = weft__values_find(values, WEFT_RES_MEMORY_LENGTH);
     const weft_resource_value_t *offset = weft__values_find(values, WEFT_RES_MEMORY_OFFSET);
-    if (!fd || fd->len != sizeof(int) || (is_segment && (!len || len->len != sizeof passed.len)))
+    if (!fd || fd->len != sizeof *fd_p || (is_segment && (!len || len->len != sizeof passed->len)))
         return weft__fail(WEFT_ERR_UNSUPPORTED, "%s has no descriptor", resource->name);
-    memcpy(passed.magic, passed_magic, sizeof passed.magic);
-    passed.kind = (uint32_t)resource->kind;
-    if (is_segment) memcpy(&passed.len, len->value, sizeof passed.len);
-    if (offset && offset->len == sizeof passed.offset)
-        memcpy(&passed.offset, offset->value, sizeof passed.offset);
-    strncpy(passed.name, resource->name, sizeof passed.name - 1);
-    return send_passed(socket, &passed, *(const int *)fd->value);
+    if (is_segment) memcpy(&passed->len, len->value, sizeof passed->len);
+    if (offset && offset->len == sizeof passed->offset)
+        memcpy(&passed->offset, offset->value, sizeof passed->offset);
+    memcpy(fd_p, fd->value, sizeof *fd_p);
+    return WEFT_OK;
 }
 
-static weft_status_t receive_passed(int socket, struct passed *passed, int *fd_p) {
-    union control control = {0};
-    struct iovec iov = {passed, sizeof *passed};
+weft_status_t weft_resource_send(weft_resource_t *resource, int socket) {
+    struct passed passed;
+    int fd = -1;
+    if (!resource) REFUSE("resource", "NULL");
+    weft__passed_init(&passed, resource->kind, resource->name);
+    weft_status_t st = resource->kind == WEFT_RESOURCE_MEMORY
+                           ? add_device(resource, socket, &passed)
+                           : add_descriptor(resource, &passed, &fd);
+    return st < 0 ? st : send_passed(socket, &passed, fd);
+}
+
+/* ---- the receiver ---------------------------------------------------------------------------- */
+
+/* What the receiver holds of it until the resource is released. */
+struct held {
+    int fd; /* -1: none */
+    struct cuda_import *import;
+    void *at; /* of the import */
+};
+
+static void drop(const struct held *held) {
+    if (held->fd >= 0) close(held->fd);
+    if (held->import) weft__cuda_import_end(held->import);
+}
+
+/* Keeps the first one, and closes the others. Returns how many there are. */
+static unsigned take_descriptors(struct msghdr *message, int *fd_p) {
+    unsigned n = 0;
+    for (struct cmsghdr *head = CMSG_FIRSTHDR(message); head; head = CMSG_NXTHDR(message, head)) {
+        if (head->cmsg_level != SOL_SOCKET || head->cmsg_type != SCM_RIGHTS) continue;
+        for (size_t at = 0; CMSG_LEN(at + sizeof(int)) <= head->cmsg_len; at += sizeof(int)) {
+            int fd;
+            memcpy(&fd, CMSG_DATA(head) + at, sizeof fd);
+            if (n++)
+                close(fd);
+            else
+                *fd_p = fd;
+        }
+    }
+    return n;
+}
+
+static weft_status_t receive_passed(int socket, struct passed *passed_p, int *fd_p) {
+    struct passed passed;
+    union {
+        struct cmsghdr head;
+        char bytes[CMSG_SPACE(sizeof(int))];
+    } control = {0};
+    struct iovec iov = {&passed, sizeof passed};
     struct msghdr message = {.msg_iov = &iov,
                              .msg_iovlen = 1,
                              .msg_control = control.bytes,
                              .msg_controllen = sizeof control.bytes};
     ssize_t n;
-    do n = recvmsg(socket, &message, MSG_WAITALL | MSG_CMSG_CLOEXEC);
+    do n = recvmsg(socket, &message, MSG_CMSG_CLOEXEC); /* a short one is not waited for */
     while (n < 0 && errno == EINTR);
     if (n < 0) return weft__fail(WEFT_ERR_IO, "recvmsg: %s", strerror(errno));
-    const struct cmsghdr *head = CMSG_FIRSTHDR(&message);
-    bool has_fd = head && head->cmsg_type == SCM_RIGHTS && head->cmsg_len == CMSG_LEN(sizeof(int));
-    if (has_fd) memcpy(fd_p, CMSG_DATA(head), sizeof *fd_p);
-    passed->name[sizeof passed->name - 1] = 0;
-    if (n != (ssize_t)sizeof *passed || !has_fd ||
-        memcmp(passed->magic, passed_magic, sizeof passed->magic) != 0 ||
-        passed->kind >= WEFT_N_RESOURCE_KINDS || !fd_key[passed->kind])
-        return weft__fail(WEFT_ERR_PROTOCOL, "the message is no resource");
-    if (passed->abi != WEFT_RESOURCE_ABI)
-        return weft__fail(WEFT_ERR_VERSION_MISMATCH, "the sender has version %u of the layout",
-                          passed->abi);
-    return WEFT_OK;
+    return weft__passed_read(&passed, (size_t)n, take_descriptors(&message, fd_p), passed_p);
 }
 
 /* The other process closed its end, or has ended. What it sends is not looked at. */
@@ -131,38 +176,61 @@ static weft_status_t watch_channel(weft_resource_t *resource, weft_worker_t *wor
     return WEFT_OK;
 }
 
-static weft_status_t describe_passed(const struct passed *passed, int fd,
+/* In the context that the worker was given, or the current one. */
+static weft_status_t import_device(weft_worker_t *worker, const struct passed *passed,
+                                   struct held *held) {
+    struct cuda_place place;
+    weft__cuda_look();
+    (void)weft__cuda_place(weft__reactor_given(worker->reactor), NULL, &place); /* it admits */
+    if (!place.context) place.context = weft__cuda_current();
+    if (!place.context)
+        return weft__fail(WEFT_ERR_UNSUPPORTED,
+                          "device memory was sent, and no CUDA context is current");
+    weft_status_t st = weft__cuda_import(&passed->device, place.context, &held->import, &held->at);
+    return st < 0 ? weft__fail(st, "the device memory cannot be opened here") : WEFT_OK;
+}
+
+static weft_status_t describe_passed(const struct passed *passed, const struct held *held,
                                      weft_resource_t **resource_p) {
-    bool is_segment = passed->kind == WEFT_RESOURCE_SEGMENT;
+    weft_resource_kind_t kind = (weft_resource_kind_t)passed->kind;
     weft_resource_value_t values[] = {
-        {fd_key[passed->kind], &fd, sizeof fd},
+        {weft__passed_fd_key(kind), &held->fd, sizeof held->fd},
         {WEFT_RES_MEMORY_LENGTH, &passed->len, sizeof passed->len},
         {WEFT_RES_MEMORY_OFFSET, &passed->offset, sizeof passed->offset}};
-    weft_resource_params_t params = {
-        .kind = (weft_resource_kind_t)passed->kind,
-        .name = passed->name,
-        .values = values,
-        .n_values = is_segment ? 3 : 1,
-        .share = passed->kind == WEFT_RESOURCE_CONNECTION ? WEFT_SHARE_WHOLE : WEFT_SHARE_PART};
+    static const size_t n_values[WEFT_N_RESOURCE_KINDS] = {[WEFT_RESOURCE_SEGMENT] = 3,
+                                                           [WEFT_RESOURCE_SOCKET] = 1,
+                                                           [WEFT_RESOURCE_CONNECTION] = 1,
+                                                           [WEFT_RESOURCE_MEMORY] = 2};
+    if (kind == WEFT_RESOURCE_MEMORY)
+        values[0] = (weft_resource_value_t){WEFT_RES_MEMORY_BASE, &held->at, sizeof held->at};
+    weft_resource_params_t params = {.kind = kind,
+                                     .name = passed->name,
+                                     .values = values,
+                                     .n_values = n_values[kind],
+                                     .share = kind == WEFT_RESOURCE_CONNECTION ? WEFT_SHARE_WHOLE
+                                                                               : WEFT_SHARE_PART};
     return weft_resource_describe(&params, resource_p);
 }
 
 weft_status_t weft_resource_receive(weft_worker_t *worker, int socket,
                                     weft_resource_t **resource_p) {
     struct passed passed;
-    int fd = -1;
+    struct held held = {.fd = -1};
     if (!worker) REFUSE("worker", "NULL");
     if (!resource_p) REFUSE("resource_p", "NULL");
     worker = weft__worker_itself(worker);
     weft_status_t st = weft__worker_check(worker);
-    if (st == WEFT_OK) st = receive_passed(socket, &passed, &fd);
+    if (st == WEFT_OK) st = receive_passed(socket, &passed, &held.fd);
     weft_resource_t *resource = NULL;
-    if (st == WEFT_OK) st = describe_passed(&passed, fd, &resource);
+    if (st == WEFT_OK && passed.kind == WEFT_RESOURCE_MEMORY)
+        st = import_device(worker, &passed, &held);
+    if (st == WEFT_OK) st = describe_passed(&passed, &held, &resource);
     if (st < 0) {
-        if (fd >= 0) close(fd);
+        drop(&held);
         return st;
     }
-    resource->own_fd = fd;
+    resource->own_fd = held.fd;
+    resource->import = held.import;
     st = watch_channel(resource, worker, socket);
     if (st < 0)
         weft_resource_release(resource);

@@ -41,12 +41,13 @@ struct weft_resource {
     weft_status_t status;   /* OK, DISASSOCIATED (withdrawn), RESOURCE_LOST */
     weft_done_fn withdrawn; /* of a withdrawal that waits for users */
     void *withdrawn_arg;
-    weft_worker_t *exporter; /* of an exported object: its worker */
-    bool attached;           /* that worker knows it */
-    bool watched;            /* it knows of `watch`, too */
-    int own_fd;              /* closed with the description; -1: none */
-    int channel;             /* to the other process; -1: none */
-    struct watch watch;      /* of `channel` */
+    weft_worker_t *exporter;    /* of an exported object: its worker */
+    bool attached;              /* that worker knows it */
+    bool watched;               /* it knows of `watch`, too */
+    int own_fd;                 /* closed with the description; -1: none */
+    struct cuda_import *import; /* device memory of the other process; NULL: none */
+    int channel;                /* to the other process; -1: none */
+    struct watch watch;         /* of `channel` */
     struct reactor *watcher;
     weft_listener_t *listener; /* of SOCKET */
 };
