@@ -98,8 +98,8 @@ static const struct status_text errors[] = {
     ERROR(RESOURCE_LOST, "The provider of the object's resource ended first.",
           "Associate another resource with the object to resume."),
     ERROR(NOT_SHAREABLE, "The resource cannot be used by this object.",
-          "The causes name the reason: its thread mode, its share mode, its kind, or that it is "
-          "being withdrawn."),
+          "The causes name the reason. Associate on the thread that owns it, describe it with "
+          "WEFT_SHARE_PART, or wait until its user has returned it."),
     ERROR(VERSION_MISMATCH, "The provider of the resource was built against another version.",
           "Build both libraries against one version of Weft, or leave build_id empty."),
     ERROR(LEASE_EXHAUSTED, "No free range of message ids or tags is left to lease.",

@@ -19,6 +19,27 @@ TEST(every_status_has_a_name_and_a_sentence) {
     CHECK(!strcmp(weft_status_name((weft_status_t)3), "WEFT_ERR_?"));
 }
 
+/* Each hint names the call, the member or the mode that helps. */
+TEST(statuses_of_resources_say_what_to_do) {
+    static const struct {
+        weft_status_t status;
+        const char *what;
+    } hints[] = {{WEFT_ERR_NOT_ASSOCIATED, "Call weft_associate_resources"},
+                 {WEFT_ERR_ALREADY_ASSOCIATED, "Call weft_disassociate_resources"},
+                 {WEFT_ERR_DISASSOCIATED, "Associate another resource"},
+                 {WEFT_ERR_RESOURCE_LOST, "Associate another resource"},
+                 {WEFT_ERR_NOT_SHAREABLE, "WEFT_SHARE_PART"},
+                 {WEFT_ERR_VERSION_MISMATCH, "leave build_id empty"},
+                 {WEFT_ERR_LEASE_EXHAUSTED, "Disassociate another user"}};
+    for (size_t i = 0; i < sizeof hints / sizeof *hints; i++) {
+        char text[1024];
+        weft_status_describe(hints[i].status, text, sizeof text);
+        const char *hint = strstr(text, "hint: ");
+        CHECK(hint && strstr(hint, hints[i].what));
+        CHECK(strstr(hint, weft_status_hint(hints[i].status)));
+    }
+}
+
 TEST(description_notifies_the_causes_outermost_first) {
     char text[1024];
     CHECK_EQ(weft__fail(WEFT_ERR_REFUSED, "connect: errno %d", 111), WEFT_ERR_REFUSED);
