@@ -1,6 +1,6 @@
 /*
- * Resources given to another process over a socket of AF_UNIX: with a descriptor, or (device memory)
- * with a handle of CUDA IPC.
+ * Resources given to another process over a socket of AF_UNIX: with a descriptor, or, of device
+ * memory, with a handle of CUDA IPC.
  */
 #include <endpoints/core/worker.h>
 #include <errno.h>

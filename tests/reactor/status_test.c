@@ -20,7 +20,7 @@ TEST(every_status_has_a_name_and_a_sentence) {
 }
 
 /* Each hint names the call, the member or the mode that helps. */
-TEST(statuses_of_resources_say_what_to_do) {
+TEST(hints_of_resources_name_what_helps) {
     static const struct {
         weft_status_t status;
         const char *what;
