@@ -1,4 +1,5 @@
-/* The operations of a lane in a state that cannot send: each returns the same status. */
+/* The tables of a lane's states. In a state that cannot send, each operation returns the same
+ * status. */
 #ifndef WEFT_TRANSPORTS_ANSWERING_H
 #define WEFT_TRANSPORTS_ANSWERING_H
 
@@ -20,6 +21,13 @@
                                        struct completion *completion) {                            \
         return answer;                                                                             \
     }
+
+/* The base of a state's lane_ops: state_short, state_bcopy and state_zcopy, and the functions that
+ * all states share. pending_add and pending_remove are those of the file (LANE_PENDING). */
+#define LANE_OPS(state, flush_, close_, describe_)                                   \
+    .am_short = state##_short, .am_bcopy = state##_bcopy, .am_zcopy = state##_zcopy, \
+    .flush = flush_, .pending_add = pending_add, .pending_remove = pending_remove,   \
+    .recv_msg = lane_recv, .close = close_, .describe = describe_
 
 /* Defines state_run, for transports with runs. */
 #define LANE_RUN_ANSWERS(state, answer)                                                  \

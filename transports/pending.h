@@ -65,4 +65,14 @@ static inline bool pending_queue_retry(struct pending_queue *q) {
     return false;
 }
 
+/* Defines pending_add and pending_remove of lane_ops, for a lane that has a member `pending` and
+ * retries without being asked. */
+#define LANE_PENDING(lane_type)                                           \
+    static void pending_add(struct lane *l, struct pending *pending) {    \
+        pending_queue_add(&((struct lane_type *)l)->pending, pending);    \
+    }                                                                     \
+    static void pending_remove(struct lane *l, struct pending *pending) { \
+        pending_queue_remove(&((struct lane_type *)l)->pending, pending); \
+    }
+
 #endif

@@ -538,6 +538,7 @@ struct iface {
     void *owner; /* the worker */
     const char *device;
     struct iface_attr attr;
+    uint64_t worker_id; /* random; equal in all ifaces of a worker */
 };
 
 static inline const lane_am_fn *lane_handlers(const struct lane *lane) {

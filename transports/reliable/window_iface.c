@@ -1,6 +1,7 @@
 /* An iface that looks reliable, around one that is not. */
 #include "window_local.h"
 #include <string.h>
+#include <transports/common.h>
 
 struct window_listener {
     struct iface *raw;
@@ -213,14 +214,10 @@ weft_status_t weft__window_iface_open(struct reactor *r, const struct transport 
         goto close_raw;
     }
     iface->fragment = raw->max_bcopy - WINDOW_HEAD;
-    iface->iface = (struct iface){.ops = iface->raw->ops->connect_scarce ? &ops_of_two_kinds
-                                                                         : &ops_of_one_kind,
-                                  .transport = transport,
-                                  .reactor = r,
-                                  .up = params->up,
-                                  .owner = params->owner,
-                                  .device = iface->raw->device,
-                                  .attr = attr_of(iface, raw)};
+    iface_init(&iface->iface,
+               iface->raw->ops->connect_scarce ? &ops_of_two_kinds : &ops_of_one_kind, transport,
+               iface->raw->device, r, params);
+    iface->iface.attr = attr_of(iface, raw);
     iface->whole = (size_t)iface->iface.attr.max_zcopy + WINDOW_HEADER;
     iface->limit = weft__setting_u64(context, SETTING_WINDOW_BYTES);
     iface->spin = weft__setting_u64(context, SETTING_WINDOW_GIVE_UP) * NS_PER_MS;

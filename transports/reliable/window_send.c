@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <string.h>
 #include <transports/answering.h>
+#include <transports/common.h>
 
 /* ---- frames ---------------------------------------------------------------------------------- */
 
@@ -219,8 +220,7 @@ static struct window_message *message_new(struct window_lane *wl, uint8_t id, si
 static weft_status_t am_short(struct lane *l, uint8_t id, uint64_t header, const void *data,
                               size_t len) {
     struct window_lane *wl = (struct window_lane *)l;
-    if (len > l->iface->attr.max_short)
-        return weft__fail(WEFT_ERR_TOO_BIG, "am_short of %zu bytes", len);
+    if (len > l->iface->attr.max_short) return weft__refuse_short(l, len);
     if (full_frame(wl, sizeof header + len)) return WEFT_NO_RESOURCE;
     struct window_message *m = message_new(wl, id, sizeof header + len);
     if (!m) return WEFT_ERR_NO_MEMORY;
@@ -246,12 +246,9 @@ static weft_status_t am_bcopy(struct lane *l, uint8_t id, size_t (*pack_)(void *
 static weft_status_t am_zcopy(struct lane *l, uint8_t id, const void *header, size_t header_len,
                               const weft_iov_t *iov, size_t n_iov, struct completion *completion) {
     struct window_lane *wl = (struct window_lane *)l;
-    const struct iface_attr *attr = &l->iface->attr;
-    size_t total = 0;
-    for (size_t i = 0; i < n_iov; i++) total += iov[i].len;
-    if (header_len > attr->max_zcopy_header || n_iov > attr->max_iov || total > attr->max_zcopy)
-        return weft__fail(WEFT_ERR_TOO_BIG, "am_zcopy of %zu + %zu bytes in %zu pieces", header_len,
-                          total, n_iov);
+    size_t total;
+    weft_status_t st = zcopy_measure(l, header_len, iov, n_iov, &total);
+    if (st != WEFT_OK) return st;
     if (full_frame(wl, header_len + total)) return WEFT_NO_RESOURCE;
     struct window_message *m = message_new(wl, id, header_len);
     if (!m) return WEFT_ERR_NO_MEMORY;
@@ -287,13 +284,7 @@ void weft__window_queue_fin(struct window_lane *wl) {
 
 /* ---- the owner's pending queue --------------------------------------------------------------- */
 
-static void pending_add(struct lane *l, struct pending *pending) {
-    pending_queue_add(&((struct window_lane *)l)->pending, pending);
-}
-
-static void pending_remove(struct lane *l, struct pending *pending) {
-    pending_queue_remove(&((struct window_lane *)l)->pending, pending);
-}
+LANE_PENDING(window_lane)
 
 void weft__window_retry(struct window_lane *wl) {
     while (wl->lane.ops == &weft__window_ops_up && pending_queue_retry(&wl->pending)) continue;

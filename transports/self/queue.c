@@ -3,9 +3,9 @@
 #include "self.h"
 #include <base/counters.h>
 #include <stddef.h>
-#include <stdio.h>
 #include <string.h>
 #include <transports/answering.h>
+#include <transports/common.h>
 
 #define OF_POLLER(p) container_of(p, struct self_iface, poller)
 
@@ -13,7 +13,7 @@ enum { KEEPS_FROM = 8 }; /* a message that fills at least 1/8 of its buffer is r
 
 static void message_put(struct self_iface *iface, struct self_message *m) {
     struct self_message **pool = m->big ? &iface->big : &iface->small;
-    m->next = *pool;
+    m->of.next = (struct inbox_message *)*pool;
     *pool = m;
 }
 
@@ -36,7 +36,7 @@ static struct lane_keep *keep(struct lane *l, const void *data, size_t len) {
 static struct self_message *message_get(struct self_iface *iface, bool big) {
     struct self_message **pool = big ? &iface->big : &iface->small, *m = *pool;
     if (m) {
-        *pool = m->next;
+        *pool = (struct self_message *)m->of.next;
         return m;
     }
     m = weft__alloc(iface, sizeof *m + (big ? SELF_BCOPY : SELF_SMALL), "struct self_message");
@@ -52,7 +52,7 @@ static void message_done(struct self_lane *lane, struct self_message *m, weft_st
     struct completion *completion = m->completion;
     m->gone = true;
     if (!m->kept) message_put(self_iface(&lane->lane), m);
-    lane->depth--;
+    inbox_done(&lane->inbox);
     if (completion) completion_step(completion, status);
 }
 
@@ -67,15 +67,12 @@ static void enlist(struct self_lane *lane) {
 }
 
 void weft__self_queue(struct self_lane *lane, struct self_message *m) {
-    m->next = NULL;
-    *lane->last = m;
-    lane->last = &m->next;
-    lane->depth++;
+    inbox_put(&lane->inbox, &m->of);
     enlist(lane);
 }
 
 void weft__self_resume(struct self_lane *lane) {
-    if (lane->paused && lane->peer && lane->peer->first) enlist(lane->peer);
+    if (lane->paused && lane->peer && lane->peer->inbox.first) enlist(lane->peer);
     lane->paused = false;
 }
 
@@ -89,22 +86,23 @@ static weft_status_t pause_lane(struct lane *l, bool on) {
 
 /* Queued messages are not delivered. Their completions step in the next poll. */
 void weft__self_cancel_queue(struct self_lane *lane) {
-    for (struct self_message *m = lane->first; m; m = m->next) m->cancelled = true;
+    for (struct inbox_message *m = lane->inbox.first; m; m = m->next)
+        ((struct self_message *)m)->cancelled = true;
 }
 
 /* Called within a turn. */
 void weft__self_drop_queue(struct self_lane *lane, weft_status_t status) {
-    struct self_message *m = lane->first, *next;
-    lane->first = NULL;
-    lane->last = &lane->first;
+    struct inbox_message *m = lane->inbox.first, *next;
+    lane->inbox.first = NULL;
+    lane->inbox.last = &lane->inbox.first;
     for (; m; m = next) {
         next = m->next;
-        if (m != &lane->fin) {
-            message_done(lane, m, status);
+        if (m != &lane->fin.of) {
+            message_done(lane, (struct self_message *)m, status);
             continue;
         }
-        lane->depth--;
-        weft__self_queue(lane, m);
+        inbox_done(&lane->inbox);
+        weft__self_queue(lane, &lane->fin);
     }
 }
 
@@ -145,22 +143,20 @@ static void fin_arrived(struct self_lane *from) {
 }
 
 void weft__self_retry(struct self_lane *lane) {
-    while (lane->depth < SELF_DEPTH && pending_queue_retry(&lane->pending)) continue;
+    while (lane->inbox.depth < SELF_DEPTH && pending_queue_retry(&lane->pending)) continue;
 }
 
 /* Delivers the messages that are queued now, up to the budget. Messages that handlers add wait
  * for the next turn, so that an echo does not loop here. */
 static unsigned deliver_message(struct self_lane *from, unsigned budget) {
-    unsigned n = 0, most = from->depth < budget ? from->depth : budget;
-    while (n < most && from->first) {
-        struct self_message *m = from->first;
+    unsigned n = 0, most = from->inbox.depth < budget ? from->inbox.depth : budget;
+    while (n < most && from->inbox.first) {
         struct self_lane *to = from->peer;
         if (to && !to->take) break;
-        from->first = m->next;
-        if (!from->first) from->last = &from->first;
+        struct self_message *m = (struct self_message *)inbox_take(&from->inbox);
         n++;
         if (m == &from->fin) {
-            from->depth--;
+            inbox_done(&from->inbox);
             fin_arrived(from);
             return n;
         }
@@ -187,7 +183,7 @@ int weft__self_poll(struct poller *poller, unsigned budget) {
         next = lane->ready_next;
         if (n < budget) n += deliver_message(lane, budget - n);
         lane->ready_next = NULL;
-        lane->ready = lane->first && !(lane->peer && lane->peer->paused);
+        lane->ready = lane->inbox.first && !(lane->peer && lane->peer->paused);
         if (!lane->ready) continue;
         *iface->ready_last = lane;
         iface->ready_last = &lane->ready_next;
@@ -218,9 +214,8 @@ static void send_message(struct self_lane *lane, struct self_message *m, size_t 
 static weft_status_t am_short(struct lane *l, uint8_t id, uint64_t header, const void *data,
                               size_t len) {
     struct self_lane *lane = (struct self_lane *)l;
-    if (len > SELF_SHORT)
-        return weft__fail(WEFT_ERR_TOO_BIG, "am_short of %zu bytes over self", len);
-    if (lane->depth >= SELF_DEPTH) return WEFT_NO_RESOURCE;
+    if (len > SELF_SHORT) return weft__refuse_short(l, len);
+    if (lane->inbox.depth >= SELF_DEPTH) return WEFT_NO_RESOURCE;
     struct self_message *m = message_new(lane, id, false);
     if (!m) return WEFT_ERR_NO_MEMORY;
     memcpy(m->data, &header, sizeof header);
@@ -233,7 +228,7 @@ static weft_status_t am_short(struct lane *l, uint8_t id, uint64_t header, const
 static weft_status_t am_bcopy(struct lane *l, uint8_t id, size_t (*pack)(void *, void *),
                               void *arg) {
     struct self_lane *lane = (struct self_lane *)l;
-    if (lane->depth >= SELF_DEPTH) return WEFT_NO_RESOURCE;
+    if (lane->inbox.depth >= SELF_DEPTH) return WEFT_NO_RESOURCE;
     struct self_message *m = message_new(lane, id, true);
     if (!m) return WEFT_ERR_NO_MEMORY;
     m->len = (uint32_t)pack(m->data, arg);
@@ -247,9 +242,8 @@ static weft_status_t am_zcopy(struct lane *l, uint8_t id, const void *header, si
     size_t total = 0;
     for (size_t i = 0; i < n_iov; i++) total += iov[i].len;
     if (header_len > SELF_ZCOPY_HEADER || n_iov > SELF_IOV || total > SELF_ZCOPY)
-        return weft__fail(WEFT_ERR_TOO_BIG, "am_zcopy of %zu + %zu bytes in %zu pieces over self",
-                          header_len, total, n_iov);
-    if (lane->depth >= SELF_DEPTH) return WEFT_NO_RESOURCE;
+        return weft__refuse_zcopy(l, header_len, total, n_iov);
+    if (lane->inbox.depth >= SELF_DEPTH) return WEFT_NO_RESOURCE;
     struct self_message *m = message_new(lane, id, false);
     if (!m) return WEFT_ERR_NO_MEMORY;
     if (header_len) memcpy(m->data, header, header_len);
@@ -265,7 +259,7 @@ static weft_status_t am_zcopy(struct lane *l, uint8_t id, const void *header, si
  * delivered. */
 static weft_status_t flush_message(struct lane *l, struct completion *completion) {
     struct self_lane *lane = (struct self_lane *)l;
-    if (!lane->first) return WEFT_OK;
+    if (!lane->inbox.first) return WEFT_OK;
     struct self_message *m = message_new(lane, 0, false);
     if (!m) return WEFT_ERR_NO_MEMORY;
     m->flush = true;
@@ -283,20 +277,10 @@ static weft_status_t bulk_get(struct lane *l, uint64_t remote, const weft_iov_t 
     return WEFT_OK;
 }
 
-static void pending_add(struct lane *l, struct pending *pending) {
-    pending_queue_add(&((struct self_lane *)l)->pending, pending);
-}
-
-static void pending_remove(struct lane *l, struct pending *pending) {
-    pending_queue_remove(&((struct self_lane *)l)->pending, pending);
-}
+LANE_PENDING(self_lane)
 
 void weft__self_purge(struct self_lane *lane) {
     pending_queue_init(&lane->pending);
-}
-
-static void describe_message(struct lane *l, char *buf, size_t size) {
-    snprintf(buf, size, "self");
 }
 
 /* ---- the same operations in other states ----------------------------------------------------- */
@@ -307,17 +291,9 @@ static void describe_message(struct lane *l, char *buf, size_t size) {
     static const struct lane_bulk_ops state##_bulk_ops = {.bulk_get = state##_bulk_get};    \
     static const struct lane_rma_ops state##_rma_ops = {LANE_RMA_OPS(state),                \
                                                         .key_close = weft__self_key_close}; \
-    const struct lane_ops weft__self_ops_##state = {.am_short = state##_short,              \
-                                                    .am_bcopy = state##_bcopy,              \
-                                                    .am_zcopy = state##_zcopy,              \
-                                                    .flush = state##_flush,                 \
-                                                    .pending_add = pending_add,             \
-                                                    .pending_remove = pending_remove,       \
-                                                    .recv_msg = lane_recv,                  \
-                                                    .close = weft__self_close,              \
-                                                    .describe = describe_message,           \
-                                                    .bulk = &state##_bulk_ops,              \
-                                                    .rma = &state##_rma_ops};
+    const struct lane_ops weft__self_ops_##state = {                                        \
+        LANE_OPS(state, state##_flush, weft__self_close, weft__describe_transport),         \
+        .bulk = &state##_bulk_ops, .rma = &state##_rma_ops};
 REFUSING(new, WEFT_NO_RESOURCE)
 REFUSING(peer_closed, WEFT_ERR_PEER_CLOSED)
 REFUSING(closed, WEFT_ERR_CLOSED)
@@ -334,16 +310,6 @@ static const struct lane_rma_ops up_rma_ops = {.put_short = weft__self_put_short
                                                .fence = weft__self_fence,
                                                .key_open = weft__self_key_open,
                                                .key_close = weft__self_key_close};
-const struct lane_ops weft__self_ops_up = {.am_short = am_short,
-                                           .am_bcopy = am_bcopy,
-                                           .am_zcopy = am_zcopy,
-                                           .flush = flush_message,
-                                           .pending_add = pending_add,
-                                           .pending_remove = pending_remove,
-                                           .recv_msg = lane_recv,
-                                           .pause = pause_lane,
-                                           .close = weft__self_close,
-                                           .describe = describe_message,
-                                           .buffer = &up_buffer_ops,
-                                           .bulk = &up_bulk_ops,
-                                           .rma = &up_rma_ops};
+const struct lane_ops weft__self_ops_up = {
+    LANE_OPS(am, flush_message, weft__self_close, weft__describe_transport), .pause = pause_lane,
+    .buffer = &up_buffer_ops, .bulk = &up_bulk_ops, .rma = &up_rma_ops};

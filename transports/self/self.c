@@ -2,8 +2,8 @@
 #include "self.h"
 #include <errno.h>
 #include <stddef.h>
-#include <stdio.h>
 #include <string.h>
+#include <transports/common.h>
 
 #define OF_FSM(m) container_of(m, struct self_lane, fsm)
 #define OF_JOB(j) container_of(j, struct self_lane, open)
@@ -128,7 +128,7 @@ static struct self_lane *lane_new(struct self_iface *iface, void (*announce)(str
     struct self_lane *lane = weft__new(iface, struct self_lane);
     if (!lane) return NULL;
     lane->lane = (struct lane){.ops = &weft__self_ops_new, .iface = &iface->iface};
-    lane->last = &lane->first;
+    inbox_init(&lane->inbox);
     pending_queue_init(&lane->pending);
     lane->announce = announce;
     lane->open.run = open_run;
@@ -161,34 +161,10 @@ void weft__self_close(struct lane *l, bool flush) {
 
 /* ---- the interface --------------------------------------------------------------------------- */
 
-/* An address is a letter and the worker's id. */
-enum { ADDRESS_LEN = 9 };
-
-static weft_status_t address_lane(struct iface *i, void *buf, size_t *len_p) {
-    struct self_iface *iface = (struct self_iface *)i;
-    if (*len_p < ADDRESS_LEN)
-        return weft__fail(WEFT_ERR_TRUNCATED, "a self address takes %d bytes", ADDRESS_LEN);
-    memcpy(buf, "S", 1);
-    memcpy((char *)buf + 1, &iface->worker_id, sizeof iface->worker_id);
-    *len_p = ADDRESS_LEN;
-    return WEFT_OK;
-}
-
-static weft_status_t reachable_lane(struct iface *i, const void *bytes, size_t len,
-                                    const char **why_p) {
-    struct self_iface *iface = (struct self_iface *)i;
-    *why_p = "not an address of self";
-    if (len != ADDRESS_LEN || *(const char *)bytes != 'S') return WEFT_ERR_UNREACHABLE;
-    *why_p = "another worker";
-    if (memcmp((const char *)bytes + 1, &iface->worker_id, sizeof iface->worker_id) != 0)
-        return WEFT_ERR_UNREACHABLE;
-    return WEFT_OK;
-}
-
 static weft_status_t connect_address(struct iface *i, const void *bytes, size_t len,
                                      struct lane **lane_p) {
     const char *why;
-    weft_status_t st = reachable_lane(i, bytes, len, &why);
+    weft_status_t st = weft__own_reachable(i, bytes, len, &why);
     if (st < 0) return weft__fail(st, "self: %s", why);
     return pair((struct self_iface *)i, NULL, lane_p);
 }
@@ -248,8 +224,8 @@ static const struct iface_mem_ops mem_ops = {.mem_register = weft__self_mem_regi
                                              .mem_revoke = weft__self_mem_revoke,
                                              .key_pack = weft__self_key_pack,
                                              .any_origin = true};
-static const struct iface_ops ops = {.address = address_lane,
-                                     .reachable = reachable_lane,
+static const struct iface_ops ops = {.address = weft__own_address,
+                                     .reachable = weft__own_reachable,
                                      .connect = connect_address,
                                      .connect_uri = connect_uri,
                                      .listen = listen_uri,
@@ -293,14 +269,8 @@ static weft_status_t open_iface(struct reactor *r, const struct iface_params *pa
         talloc_free(iface);
         return WEFT_ERR_NO_MEMORY;
     }
-    iface->iface = (struct iface){.ops = &ops,
-                                  .transport = &weft__transport_self,
-                                  .reactor = r,
-                                  .up = params->up,
-                                  .owner = params->owner,
-                                  .device = "memory",
-                                  .attr = attr};
-    iface->worker_id = params->worker_id;
+    iface_init(&iface->iface, &ops, &weft__transport_self, "memory", r, params);
+    iface->iface.attr = attr;
     iface->ready_last = &iface->ready;
     iface->poller = (struct poller){.poll = weft__self_poll, .arm = arm_lane};
     *iface_p = &iface->iface;

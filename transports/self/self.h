@@ -3,6 +3,7 @@
 #define WEFT_TRANSPORTS_SELF_SELF_H
 
 #include <base/compiler.h>
+#include <transports/inbox.h>
 #include <transports/pending.h>
 #include <transports/registry.h>
 
@@ -28,7 +29,7 @@ enum { SEND_OPEN = 1, SEND_DOWN = 2, SEND_CLOSED = 4 };
 
 /* A queued message. Free messages of two sizes are reused, so a busy lane does not allocate. */
 struct self_message {
-    struct self_message *next;
+    struct inbox_message of;       /* an inbox, or the free messages */
     struct completion *completion; /* zcopy: steps when the payload has been delivered */
     uint32_t len;                  /* of `data` */
     uint16_t n_iov;
@@ -47,8 +48,7 @@ struct self_lane {
     struct self_lane *peer; /* NULL: closed */
     /* NULL while not open or paused: messages wait */
     void (*take)(struct self_lane *lane, struct self_message *m);
-    struct self_message *first, **last; /* sent and not yet delivered */
-    uint32_t depth;
+    struct inbox inbox; /* what it sent: not yet delivered to the peer */
     struct self_message fin;
     struct pending_queue pending;
     struct self_lane *ready_next; /* in iface->ready while messages wait here */
@@ -82,7 +82,6 @@ struct self_key {
 struct self_iface {
     struct iface iface;
     struct poller poller;
-    uint64_t worker_id;
     struct self_lane *ready, **ready_last;
     struct tl_listener *listeners;
     struct self_message *small, *big; /* free */

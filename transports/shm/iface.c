@@ -10,6 +10,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <transports/common.h>
 #include <transports/shm/attach/attach.h>
 #include <transports/shm/attach/handshake.h>
 #include <transports/shm/memory/process_globals.h>
@@ -411,12 +412,7 @@ static weft_status_t open_iface(struct reactor *r, const struct iface_params *pa
                                 struct iface **iface_p) {
     struct shm_iface *iface = weft__new(r, struct shm_iface);
     if (!iface) return WEFT_ERR_NO_MEMORY;
-    iface->iface = (struct iface){.ops = &ops,
-                                  .transport = &weft__transport_shm,
-                                  .reactor = r,
-                                  .up = params->up,
-                                  .owner = params->owner,
-                                  .device = "memory"};
+    iface_init(&iface->iface, &ops, &weft__transport_shm, "memory", r, params);
     iface->self.worker_id = params->worker_id;
     iface->wakeup.event_fd = iface->mail.segment.fd = -1;
     iface->wakeup.event.ready = event_ready;

@@ -3,6 +3,7 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <transports/common.h>
 
 enum { MAGIC = 0x6d695331 }; /* "1Sim" */
 
@@ -261,14 +262,10 @@ static weft_status_t open_on(bool fast, struct reactor *r, const struct iface_pa
         return weft__fail(WEFT_ERR_TOO_BIG, "a sim network has %d nodes at most", SIM_NODES);
     struct sim_iface *iface = weft__new(r, struct sim_iface);
     if (!iface) return WEFT_ERR_NO_MEMORY;
-    iface->iface =
-        (struct iface){.ops = &ops_of[f->profile.scarce != 0][f->profile.exposes],
-                       .transport = fast ? &weft__transport_simfast : &weft__transport_sim,
-                       .reactor = r,
-                       .up = params->up,
-                       .owner = params->owner,
-                       .device = f->profile.reliable ? "reliable" : "datagram",
-                       .attr = attr_of(&f->profile)};
+    iface_init(&iface->iface, &ops_of[f->profile.scarce != 0][f->profile.exposes],
+               fast ? &weft__transport_simfast : &weft__transport_sim,
+               f->profile.reliable ? "reliable" : "datagram", r, params);
+    iface->iface.attr = attr_of(&f->profile);
     iface->fabric = f;
     iface->node = (uint16_t)node;
     iface->incarnation = ++f->n_incarnations;

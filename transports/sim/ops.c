@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <transports/answering.h>
+#include <transports/common.h>
 
 /* ---- resources ------------------------------------------------------------------------------- */
 
@@ -70,8 +71,7 @@ static weft_status_t am_short(struct lane *l, uint8_t id, uint64_t header, const
                               size_t len) {
     struct sim_lane *lane = (struct sim_lane *)l;
     struct sim_packet *p;
-    if (len > l->iface->attr.max_short)
-        return weft__fail(WEFT_ERR_TOO_BIG, "am_short of %zu bytes over sim", len);
+    if (len > l->iface->attr.max_short) return weft__refuse_short(l, len);
     if (exhausted(lane)) return WEFT_NO_RESOURCE;
     weft_status_t st = message_new(lane, id, sizeof header + len, &p);
     if (st < 0) return st;
@@ -95,12 +95,6 @@ static weft_status_t am_bcopy(struct lane *l, uint8_t id, size_t (*pack)(void *t
     return WEFT_OK;
 }
 
-static size_t iov_total(const weft_iov_t *iov, size_t n_iov) {
-    size_t total = 0;
-    for (size_t i = 0; i < n_iov; i++) total += iov[i].len;
-    return total;
-}
-
 /* A datagram's borrowed memory is read at once and given back by the next turn. */
 static weft_status_t zcopy_datagram(struct sim_lane *lane, struct sim_packet *p,
                                     const weft_iov_t *iov, size_t n_iov,
@@ -121,15 +115,13 @@ static weft_status_t zcopy_datagram(struct sim_lane *lane, struct sim_packet *p,
 static weft_status_t am_zcopy(struct lane *l, uint8_t id, const void *header, size_t header_len,
                               const weft_iov_t *iov, size_t n_iov, struct completion *completion) {
     struct sim_lane *lane = (struct sim_lane *)l;
-    const struct iface_attr *attr = &l->iface->attr;
-    size_t total = iov_total(iov, n_iov);
     struct sim_packet *p;
-    if (header_len > attr->max_zcopy_header || n_iov > attr->max_iov || total > attr->max_zcopy)
-        return weft__fail(WEFT_ERR_TOO_BIG, "am_zcopy of %zu + %zu bytes in %zu pieces over sim",
-                          header_len, total, n_iov);
+    size_t total;
+    weft_status_t st = zcopy_measure(l, header_len, iov, n_iov, &total);
+    if (st != WEFT_OK) return st;
     if (exhausted(lane)) return WEFT_NO_RESOURCE;
     bool reliable = lane->fabric->profile.reliable;
-    weft_status_t st = message_new(lane, id, header_len + (reliable ? 0 : total), &p);
+    st = message_new(lane, id, header_len + (reliable ? 0 : total), &p);
     if (st < 0) return st;
     sim_count(lane, header_len + total);
     if (header_len) memcpy(p->data, header, header_len);

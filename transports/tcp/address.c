@@ -105,7 +105,8 @@ weft_status_t weft__tcp_own_address(struct iface *i, void *buf, size_t *len_p) {
         return weft__fail(WEFT_ERR_TRUNCATED, "a tcp address takes %d bytes", TCP_ADDRESS_SIZE);
     weft_status_t st = open_own(iface);
     if (st < 0) return st;
-    struct tcp_address a = {.n = iface->n_own, .worker = iface->worker_id, .host = iface->host_id};
+    struct tcp_address a = {
+        .n = iface->n_own, .worker = iface->iface.worker_id, .host = iface->host_id};
     for (unsigned k = 0; k < a.n; k++) place_of(iface->own[k], &a.place[k]);
     while (weft__tcp_address_size(&a) > *len_p || weft__tcp_address_size(&a) > TCP_ADDRESS_MAX)
         a.n--;

@@ -34,7 +34,7 @@ static void send_msg(struct tcp_lane *lane, const void *bytes, size_t len) {
 static struct tcp_handshake watch_process(const struct tcp_lane *lane,
                                           enum tcp_handshake_kind kind) {
     const struct tcp_iface *iface = tcp_iface_of(lane);
-    struct tcp_handshake g = {.kind = kind, .worker = iface->worker_id};
+    struct tcp_handshake g = {.kind = kind, .worker = iface->iface.worker_id};
     g.flags = iface->key.trust == TRUST_ANYONE ? 0 : TCP_FLAG_KEYED;
     for (size_t i = 0; i < TCP_NONCE; i += 8)
         tcp_put64(g.nonce + i, weft__random(lane->lane.iface->reactor));
@@ -149,7 +149,7 @@ static bool is_dialed_by_itself(const struct tcp_lane *lane) {
 
 /* Before anything is proved to the other end. False: it was refused. */
 static bool may_be_handshaken(struct tcp_lane *lane, uint64_t worker) {
-    if (worker == tcp_iface_of(lane)->worker_id && !is_dialed_by_itself(lane)) {
+    if (worker == lane->lane.iface->worker_id && !is_dialed_by_itself(lane)) {
         refuse_handshake(lane, WEFT_ERR_REFUSED,
                          "it has this worker's own id, and is another's connection");
         return false;
@@ -175,7 +175,7 @@ static weft_status_t make_challenge(struct tcp_lane *lane) {
 static void judge_hello(struct tcp_lane *lane, const struct tcp_handshake *g) {
     const struct tcp_iface *iface = tcp_iface_of(lane);
     bool keyed = g->flags & TCP_FLAG_KEYED, we_keyed = iface->key.trust != TRUST_ANYONE;
-    if (g->target && g->target != iface->worker_id)
+    if (g->target && g->target != iface->iface.worker_id)
         return refuse_handshake(
             lane, WEFT_ERR_REFUSED,
             "the connection is meant for another worker, which listened here before");

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <transports/common.h>
 #include <unistd.h>
 
 enum { BCOPY_MOST = 32 * 1024 };
@@ -127,14 +128,8 @@ static weft_status_t tcp_open(struct reactor *r, const struct iface_params *para
     struct tcp_iface *iface = weft__new(r, struct tcp_iface);
     if (!iface) return weft__fail(WEFT_ERR_NO_MEMORY, "no memory for the tcp interface");
     buffer = (buffer + 63) & ~UINT64_C(63);
-    iface->iface = (struct iface){.ops = &ops,
-                                  .transport = &weft__transport_tcp,
-                                  .reactor = r,
-                                  .up = params->up,
-                                  .owner = params->owner,
-                                  .device = "kernel",
-                                  .attr = attributes_iface(buffer)};
-    iface->worker_id = params->worker_id;
+    iface_init(&iface->iface, &ops, &weft__transport_tcp, "kernel", r, params);
+    iface->iface.attr = attributes_iface(buffer);
     iface->dead_after =
         weft__setting_u64(weft__reactor_context(r), SETTING_TCP_DEAD_AFTER) * NS_PER_MS;
     iface->host_id = weft__host_id("net"); /* those who share a loopback interface */

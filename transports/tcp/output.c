@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <transports/answering.h>
+#include <transports/common.h>
 #include <transports/copy.h>
 
 /* ---- the batch ------------------------------------------------------------------------------- */
@@ -329,8 +330,7 @@ static weft_status_t am_short(struct lane *l, uint8_t id, uint64_t header, const
                               size_t len) {
     struct tcp_lane *lane = tcp_lane(l);
     size_t size = tcp_frame_size((uint32_t)len + 8);
-    if (len > l->iface->attr.max_short)
-        return weft__fail(WEFT_ERR_TOO_BIG, "am_short of %zu bytes over tcp", len);
+    if (len > l->iface->attr.max_short) return weft__refuse_short(l, len);
     if (!take_small_buf(lane, size) && !has_room(lane, size, 1)) {
         weft_status_t st = make_room(lane, size, 1);
         if (st != WEFT_OK) return st;

@@ -239,7 +239,7 @@ struct tcp_iface {
     struct tcp_pool pool;
     struct slab lane_slab;
     struct tcp_placement *spare_placement; /* NULL, or one kept for the next */
-    uint64_t worker_id, host_id;
+    uint64_t host_id;
     struct trust_key key;
     bool have_key;
     /* ns without an answer, until a peer's host is dead; 0: the kernel decides */

@@ -216,7 +216,6 @@ struct rc_iface {
     struct rc_lanes starved; /* they wait for what others have */
     LIST_HEAD(, tl_listener) listeners;
     struct tl_listener *own;
-    uint64_t worker_id;
     uint8_t token[RC_TOKEN];
     struct trust_key key;
     bool have_key;

@@ -426,7 +426,7 @@ weft_status_t weft__rc_own_address(struct iface *i, void *buf, size_t *len_p) {
     if (st < 0) return st;
     const union rd_sockaddr *at = &iface->own->at;
     struct rc_address a = {
-        .worker = iface->worker_id, .place = iface->device->place, .port = port_of(at)};
+        .worker = iface->iface.worker_id, .place = iface->device->place, .port = port_of(at)};
     a.v6 = at->any.sa_family == AF_INET6;
     memcpy(a.ip, a.v6 ? (const void *)&at->v6.sin6_addr : &at->v4.sin_addr, a.v6 ? 16 : 4);
     memcpy(a.token, iface->token, RC_TOKEN);

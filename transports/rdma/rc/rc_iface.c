@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <transports/common.h>
 
 enum { AGAIN_MS = 1000 };
 
@@ -254,13 +255,7 @@ static weft_status_t rc_open(struct reactor *r, const struct iface_params *param
                              struct iface **iface_p) {
     struct rc_iface *iface = weft__new(r, struct rc_iface);
     if (!iface) return weft__fail(WEFT_ERR_NO_MEMORY, "no memory for the rdma_rc interface");
-    iface->iface = (struct iface){.ops = &ops,
-                                  .transport = &weft__transport_rdma_rc,
-                                  .reactor = r,
-                                  .up = params->up,
-                                  .owner = params->owner,
-                                  .device = iface->device_name};
-    iface->worker_id = params->worker_id;
+    iface_init(&iface->iface, &ops, &weft__transport_rdma_rc, iface->device_name, r, params);
     TAILQ_INIT(&iface->lanes);
     TAILQ_INIT(&iface->worked);
     TAILQ_INIT(&iface->starved);

@@ -412,7 +412,7 @@ void weft__rc_lane_close(struct lane *l, bool flush) {
 /* `hello` is the dialer's, `answer` the acceptor's: one of them is ours. */
 uint64_t weft__rc_lane_peer_id(const struct lane *l) {
     const struct rc_lane *lane = (const struct rc_lane *)l;
-    uint64_t ours = ((const struct rc_iface *)l->iface)->worker_id;
+    uint64_t ours = l->iface->worker_id;
     return lane->hello.worker == ours ? lane->answer.worker : lane->hello.worker;
 }
 

@@ -3,6 +3,7 @@
 
 #include <arpa/inet.h>
 #include <transports/answering.h>
+#include <transports/common.h>
 
 static void count_send(struct rc_lane *lane, size_t len, uint32_t credits) {
     struct counters *c = rc_count(lane);
@@ -58,8 +59,7 @@ static weft_status_t am_short(struct lane *l, uint8_t id, uint64_t header, const
     struct rc_lane *lane = rc_lane(l);
     struct rc_iface *iface = rc_iface_of(lane);
     uint8_t bytes[8 + RC_INLINE];
-    if (len > l->iface->attr.max_short)
-        return weft__fail(WEFT_ERR_TOO_BIG, "am_short of %zu bytes over rdma_rc", len);
+    if (len > l->iface->attr.max_short) return weft__refuse_short(l, len);
     if (!may_send(lane)) return WEFT_NO_RESOURCE;
     if (__builtin_expect(8 + len > iface->max_inline, 0))
         return short_by_block(lane, id, header, data, len);

@@ -51,7 +51,7 @@ static weft_status_t prove(const struct rc_lane *lane, bool acceptor, uint8_t pr
 
 weft_status_t weft__rc_trust_hello(struct rc_lane *lane) {
     const struct rc_iface *iface = rc_iface_of(lane);
-    lane->hello.worker = iface->worker_id;
+    lane->hello.worker = iface->iface.worker_id;
     lane->hello.buffer = iface->buffer;
     lane->hello.flags = flags_of(iface);
     return weft__trust_secret_bytes(lane->hello.nonce, RC_NONCE);
@@ -62,8 +62,8 @@ weft_status_t weft__rc_trust_challenge(struct rc_lane *lane) {
     /* one side has a key, the other is insecure */
     if (lane->hello.flags != flags_of(iface)) return WEFT_ERR_AUTH;
     /* our own id: a relay, or ourselves */
-    if (lane->hello.worker == iface->worker_id) return WEFT_ERR_REFUSED;
-    lane->answer.worker = iface->worker_id;
+    if (lane->hello.worker == iface->iface.worker_id) return WEFT_ERR_REFUSED;
+    lane->answer.worker = iface->iface.worker_id;
     weft_status_t st = weft__trust_secret_bytes(lane->answer.nonce, RC_NONCE);
     if (st == WEFT_OK) st = prove(lane, true, lane->answer.proof);
     if (st == WEFT_OK) st = prove(lane, false, lane->proof);
@@ -72,7 +72,7 @@ weft_status_t weft__rc_trust_challenge(struct rc_lane *lane) {
 
 weft_status_t weft__rc_trust_answer(struct rc_lane *lane) {
     uint8_t expected[RC_PROOF];
-    if (lane->answer.worker == rc_iface_of(lane)->worker_id) return WEFT_ERR_REFUSED;
+    if (lane->answer.worker == lane->lane.iface->worker_id) return WEFT_ERR_REFUSED;
     weft_status_t st = prove(lane, true, expected);
     if (st == WEFT_OK) st = prove(lane, false, lane->proof);
     if (st < 0) return st;

@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <transports/common.h>
 
 /* ---- the device comes and goes --------------------------------------------------------------- */
 
@@ -172,12 +173,7 @@ static struct iface_attr attributes_iface(const struct ud_iface *iface) {
 }
 
 static void ud_init(struct ud_iface *iface, struct reactor *r, const struct iface_params *params) {
-    iface->iface = (struct iface){.ops = &ops,
-                                  .transport = &weft__transport_rdma_ud,
-                                  .reactor = r,
-                                  .up = params->up,
-                                  .owner = params->owner};
-    iface->iface.device = iface->device_name;
+    iface_init(&iface->iface, &ops, &weft__transport_rdma_ud, iface->device_name, r, params);
     weft__ud_qp_init(iface);
     TAILQ_INIT(&iface->lanes);
     TAILQ_INIT(&iface->waiting);

@@ -5,6 +5,7 @@
 #include <stddef.h>
 #include <string.h>
 #include <transports/answering.h>
+#include <transports/common.h>
 
 #define OF_LATE(t) container_of(t, struct ud_iface, late)
 
@@ -114,8 +115,7 @@ static uint8_t *body(const struct ud_lane *lane) {
 static weft_status_t am_short(struct lane *l, uint8_t id, uint64_t header, const void *data,
                               size_t len) {
     struct ud_lane *lane = (struct ud_lane *)l;
-    if (len > l->iface->attr.max_short)
-        return weft__fail(WEFT_ERR_TOO_BIG, "am_short of %zu bytes over rdma_ud", len);
+    if (len > l->iface->attr.max_short) return weft__refuse_short(l, len);
     if (full_datagram(ud_iface_of(lane))) return WEFT_NO_RESOURCE;
     uint8_t *to = body(lane);
     memcpy(to, &header, sizeof header);

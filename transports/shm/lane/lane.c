@@ -2,6 +2,7 @@
 #include "shm.h"
 #include <stdio.h>
 #include <string.h>
+#include <transports/common.h>
 #include <unistd.h>
 
 /* ---- the ring to the peer -------------------------------------------------------------------- */
@@ -60,7 +61,7 @@ put_short(struct shm_lane *lane, uint8_t id, uint64_t header, const void *data, 
 
 static NOINLINE weft_status_t am_short_slow(struct shm_lane *lane, uint8_t id, uint64_t header,
                                             const void *data, size_t len) {
-    if (len > SHM_SHORT) return weft__fail(WEFT_ERR_TOO_BIG, "am_short of %zu bytes over shm", len);
+    if (len > SHM_SHORT) return weft__refuse_short(&lane->lane, len);
     return full_lane(lane) ? no_room(lane) : put_short(lane, id, header, data, len);
 }
 
@@ -156,8 +157,7 @@ weft_status_t weft__shm_ring_am_zcopy(struct lane *l, uint8_t id, const void *he
     size_t len = 0;
     for (size_t i = 0; i < n_iov; i++) len += iov[i].len;
     if (header_len > SHM_ZCOPY_HEADER || n_iov > SHM_IOV || len > l->iface->attr.max_zcopy)
-        return weft__fail(WEFT_ERR_TOO_BIG, "am_zcopy of %zu + %zu bytes in %zu pieces over shm",
-                          header_len, len, n_iov);
+        return weft__refuse_zcopy(l, header_len, len, n_iov);
     len += header_len;
     if (full_lane(lane)) return no_room(lane);
     if (len > l->iface->attr.max_bcopy)

@@ -9,6 +9,7 @@
  * again, only its last look before a sleep needs a fence.
  */
 #include "shm.h"
+#include <transports/common.h>
 
 enum { FILL_MOST = 64 * 1024, LOOKS_FOR_NODES = 16, FIRST_DESCS = 16 };
 
@@ -230,8 +231,7 @@ weft_status_t weft__shm_mail_am_short(struct lane *l, uint8_t id, uint64_t heade
                                       size_t len) {
     struct shm_lane *lane = (struct shm_lane *)l;
     uint32_t index;
-    if (UNLIKELY(len > SHM_SHORT))
-        return weft__fail(WEFT_ERR_TOO_BIG, "am_short of %zu bytes over shm", len);
+    if (UNLIKELY(len > SHM_SHORT)) return weft__refuse_short(l, len);
     if (blocked(lane)) return no_room(lane);
     weft_status_t st = node_get(lane, &index);
     if (UNLIKELY(st < 0)) return st;
@@ -315,8 +315,7 @@ weft_status_t weft__shm_mail_am_zcopy(struct lane *l, uint8_t id, const void *he
     size_t len = 0;
     for (size_t i = 0; i < n_iov; i++) len += iov[i].len;
     if (header_len > SHM_ZCOPY_HEADER || n_iov > SHM_IOV || len > l->iface->attr.max_zcopy)
-        return weft__fail(WEFT_ERR_TOO_BIG, "am_zcopy of %zu + %zu bytes in %zu pieces over shm",
-                          header_len, len, n_iov);
+        return weft__refuse_zcopy(l, header_len, len, n_iov);
     len += header_len;
     if (len > l->iface->attr.max_bcopy)
         return blocked(lane) ? no_room(lane)
