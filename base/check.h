@@ -2,6 +2,7 @@
 #ifndef WEFT_BASE_CHECK_H
 #define WEFT_BASE_CHECK_H
 
+#include "compiler.h"
 #include <base/status.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -16,7 +17,7 @@ weft_status_t weft__params_read(void *params, size_t known, const void *given, s
  * in it is legal) … */
 weft_status_t weft__fail_null(const char *name, size_t len);
 static inline weft_status_t weft__check_memory(const char *name, const void *base, size_t len) {
-    return __builtin_expect(base || !len, 1) ? WEFT_OK : weft__fail_null(name, len);
+    return LIKELY(base || !len) ? WEFT_OK : weft__fail_null(name, len);
 }
 /* … and what a descriptor has beyond what the operation knows: a stream, flags, and reserved
  * fields, to which later versions may give a meaning. */
@@ -25,15 +26,13 @@ static inline uint64_t weft__op_reserved(const weft_op_t *op, uint64_t and_this)
 }
 weft_status_t weft__fail_op(const weft_op_t *op, uint32_t flags);
 static inline weft_status_t weft__check_op(const weft_op_t *op, uint32_t flags) {
-    return __builtin_expect(op && weft__op_reserved(op, op->flags & ~flags), 0)
-               ? weft__fail_op(op, flags)
-               : WEFT_OK;
+    return UNLIKELY(op && weft__op_reserved(op, op->flags & ~flags)) ? weft__fail_op(op, flags)
+                                                                     : WEFT_OK;
 }
 /* The same of an operation that takes a stream: the caller sees to it. */
 static inline weft_status_t weft__check_streamed_op(const weft_op_t *op, uint32_t flags) {
-    return __builtin_expect(op && (op->reserved[0] | (op->flags & ~flags)), 0)
-               ? weft__fail_op(op, flags)
-               : WEFT_OK;
+    return UNLIKELY(op && (op->reserved[0] | (op->flags & ~flags))) ? weft__fail_op(op, flags)
+                                                                    : WEFT_OK;
 }
 /* It asks for more than some of these flags, and word of the end. */
 static inline bool weft__op_is_extended(const weft_op_t *op, uint32_t flags) {
@@ -42,7 +41,7 @@ static inline bool weft__op_is_extended(const weft_op_t *op, uint32_t flags) {
 /* A layout, where no bytes of the program's own are moved. */
 weft_status_t weft__fail_layout(void);
 static inline weft_status_t weft__check_no_layout(const weft_op_t *op) {
-    return __builtin_expect(op && op->layout, 0) ? weft__fail_layout() : WEFT_OK;
+    return UNLIKELY(op && op->layout) ? weft__fail_layout() : WEFT_OK;
 }
 /* Checks the descriptor of a close: its callback and, if `bounded`, its deadline. */
 weft_status_t weft__check_close(const weft_op_t *op, bool bounded);

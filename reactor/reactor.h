@@ -11,6 +11,7 @@
 #include <base/alloc.h>
 #include <base/check.h>
 #include <base/clock.h>
+#include <base/compiler.h>
 #include <base/log.h>
 #include <base/settings.h>
 #include <base/status.h>
@@ -92,7 +93,7 @@ weft_status_t weft__reactor_attach(struct reactor *r, int news_fd);
 extern __attribute__((visibility("hidden"))) bool weft__is_child;
 void weft__end_forked_child(const struct reactor *r);
 static inline void weft__program_returned(const struct reactor *r) {
-    if (__builtin_expect(weft__is_child, 0)) weft__end_forked_child(r);
+    if (UNLIKELY(weft__is_child)) weft__end_forked_child(r);
 }
 
 /* What another thread hands to the owner, in memory of its own: it is the owner's until `run`
@@ -140,12 +141,12 @@ weft_status_t weft__reactor_check_other(const struct reactor *r);
 weft_status_t weft__reactor_enter_other(const struct reactor *r);
 /* WEFT_OK, or WEFT_ERR_FORKED / WEFT_ERR_WRONG_THREAD. */
 static inline weft_status_t weft__reactor_check(const struct reactor *r) {
-    return __builtin_expect(weft__reactor_mine(r), 1) ? WEFT_OK : weft__reactor_check_other(r);
+    return LIKELY(weft__reactor_mine(r)) ? WEFT_OK : weft__reactor_check_other(r);
 }
 /* The same of what other threads may hand over: IN_PROGRESS when the caller is one, and the mode
  * is MULTIPLE. */
 static inline weft_status_t weft__reactor_enter(const struct reactor *r) {
-    return __builtin_expect(weft__reactor_mine(r), 1) ? WEFT_OK : weft__reactor_enter_other(r);
+    return LIKELY(weft__reactor_mine(r)) ? WEFT_OK : weft__reactor_enter_other(r);
 }
 /* `owner` has it from now on; the one before is out of it for good, or waits. */
 void weft__reactor_give(struct reactor *r, pthread_t owner);

@@ -8,6 +8,7 @@ static void exchange_invariants(const struct fsm *m) {
     assert((x->fsm.state == EXCHANGE_GATHER) == (x->awaited != 0));
     assert(x->awaited == 0 || x->awaited == x->round);
     assert(x->fsm.state != EXCHANGE_BROKEN || x->status < 0);
+    (void)x;
 }
 
 #define FSM_NAME       exchange

@@ -23,7 +23,7 @@ void weft__describe_transport(struct lane *lane, char *buf, size_t size) {
 
 enum { ADDRESS_LEN = 1 + sizeof(uint64_t) };
 
-static char letter_of(const struct iface *iface) {
+static char initial_of(const struct iface *iface) {
     return (char)toupper((unsigned char)iface->transport->name[0]);
 }
 
@@ -31,7 +31,7 @@ weft_status_t weft__own_address(struct iface *iface, void *buf, size_t *len_p) {
     if (*len_p < ADDRESS_LEN)
         return weft__fail(WEFT_ERR_TRUNCATED, "an address of %s takes %d bytes",
                           iface->transport->name, (int)ADDRESS_LEN);
-    *(char *)buf = letter_of(iface);
+    *(char *)buf = initial_of(iface);
     memcpy((char *)buf + 1, &iface->worker_id, sizeof iface->worker_id);
     *len_p = ADDRESS_LEN;
     return WEFT_OK;
@@ -40,7 +40,7 @@ weft_status_t weft__own_address(struct iface *iface, void *buf, size_t *len_p) {
 weft_status_t weft__own_reachable(struct iface *iface, const void *bytes, size_t len,
                                   const char **why_p) {
     *why_p = "an address of another transport";
-    if (len != ADDRESS_LEN || *(const char *)bytes != letter_of(iface)) return WEFT_ERR_UNREACHABLE;
+    if (len != ADDRESS_LEN || *(const char *)bytes != initial_of(iface)) return WEFT_ERR_UNREACHABLE;
     *why_p = "another worker";
     if (memcmp((const char *)bytes + 1, &iface->worker_id, sizeof iface->worker_id) != 0)
         return WEFT_ERR_UNREACHABLE;

@@ -5,6 +5,7 @@
 #define WEFT_ENDPOINTS_CORE_SUBMIT_H
 
 #include "worker.h"
+#include <base/compiler.h>
 
 enum { POSTED_WORDS = 8 };
 
@@ -34,7 +35,7 @@ weft_status_t weft__post(weft_worker_t *worker, weft_ep_t *ep, submit_fn fn,
 static inline weft_status_t weft__call_enter(const struct weft_worker *worker,
                                              const weft_op_t *op) {
     weft_status_t st = weft__worker_enter(worker);
-    return __builtin_expect(st == WEFT_OK && op && op->stream, 0) ? WEFT_IN_PROGRESS : st;
+    return UNLIKELY(st == WEFT_OK && op && op->stream) ? WEFT_IN_PROGRESS : st;
 }
 
 /*

@@ -2,6 +2,7 @@
 #ifndef WEFT_ENDPOINTS_MESSAGES_MATCH_H
 #define WEFT_ENDPOINTS_MESSAGES_MATCH_H
 
+#include <base/compiler.h>
 #include <endpoints/transfer/offers.h>
 
 enum { MATCH_BUCKETS = 256 };
@@ -65,7 +66,7 @@ static inline unsigned weft__match_bucket(uint64_t tag) {
 }
 /* The queue for a new receive. */
 static inline struct list *weft__match_queue(struct match *m, uint64_t tag, uint64_t mask) {
-    if (__builtin_expect(mask == UINT64_MAX, 1)) return &m->posted[weft__match_bucket(tag)];
+    if (LIKELY(mask == UINT64_MAX)) return &m->posted[weft__match_bucket(tag)];
     m->slow |= MATCH_MASKED;
     return &m->submit_any;
 }

@@ -235,7 +235,7 @@ static NOINLINE weft_status_t tag_send_elsewhere(weft_ep_t *ep, uint64_t tag, co
 weft_status_t weft_tag_send(weft_ep_t *ep, uint64_t tag, const weft_iov_t *iov, size_t n_iov,
                             const weft_op_t *op) {
     if (!ep) return weft__fail(WEFT_ERR_INVALID_PARAM, "ep is NULL");
-    if (__builtin_expect(!weft__reactor_mine(ep->worker->reactor), 0))
+    if (UNLIKELY(!weft__reactor_mine(ep->worker->reactor)))
         return tag_send_elsewhere(ep, tag, iov, n_iov, op);
     return ep->ops->tag_send(ep, tag, iov, n_iov, op);
 }

@@ -14,6 +14,7 @@
 #ifndef WEFT_ENDPOINTS_RMA_RMA_H
 #define WEFT_ENDPOINTS_RMA_RMA_H
 
+#include <base/compiler.h>
 #include <base/counters.h>
 #include <transports/region.h>
 #include <weft/rma.h>
@@ -68,14 +69,11 @@ void weft__rma_update(struct weft_ep *ep);
 static inline bool weft__rma_is_mapped(const weft_ep_t *ep, const weft_rkey_t *rkey,
                                        uint64_t remote, size_t len, uint32_t cap) {
     /* Another thread may not read the key. */
-    if (__builtin_expect(!ep || !rkey || rkey->ep != ep || !weft__reactor_mine(ep->worker->reactor),
-                         0))
+    if (UNLIKELY(!ep || !rkey || rkey->ep != ep || !weft__reactor_mine(ep->worker->reactor)))
         return false;
     const struct lane_key *key = rkey->key;
-    return __builtin_expect(!ep->rma_slow && key->status == WEFT_OK && key->caps & cap &&
-                                key->local &&
-                                region_covers(rkey->region.base, rkey->region.len, remote, len),
-                            1);
+    return LIKELY(!ep->rma_slow && key->status == WEFT_OK && key->caps & cap && key->local &&
+                  region_covers(rkey->region.base, rkey->region.len, remote, len));
 }
 
 /* ---- rma_native.c: operations by the transport */

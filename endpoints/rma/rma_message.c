@@ -1,5 +1,6 @@
 /* One-sided operations as messages, and the requests behind those that do not end within their
  * call. */
+#include <base/compiler.h>
 #include <base/counters.h>
 #include <transports/pieces.h>
 
@@ -374,7 +375,7 @@ static struct weft_request *new_fetch(struct weft_worker *worker) {
 
 static struct weft_request *take_fetch(struct weft_worker *worker) {
     struct list *node = worker->pools.fetches;
-    if (__builtin_expect(!node, 0)) return new_fetch(worker);
+    if (UNLIKELY(!node)) return new_fetch(worker);
     worker->pools.fetches = node->next;
     return list_of(node, struct weft_request, queued);
 }

@@ -6,6 +6,7 @@
 #ifndef WEFT_ENDPOINTS_TRANSFER_DEVICE_MEMORY_H
 #define WEFT_ENDPOINTS_TRANSFER_DEVICE_MEMORY_H
 
+#include <base/compiler.h>
 #include <transports/cuda/memory.h>
 #include <weft/layout.h>
 
@@ -42,13 +43,13 @@ weft_status_t weft__device_move(const struct device_memory *memory, size_t offse
 /* True if a piece lies on a device. */
 bool weft__device_holds_any(const weft_iov_t *iov, size_t n_iov);
 static inline bool weft__iov_is_of_device(const weft_iov_t *iov, size_t n_iov) {
-    return __builtin_expect(weft__cuda_active, 0) && weft__device_holds_any(iov, n_iov);
+    return UNLIKELY(weft__cuda_active) && weft__device_holds_any(iov, n_iov);
 }
 
 /* True if the library has to see to it: a layout of the program's own functions does so itself. */
 static inline bool weft__call_is_of_device(const weft_iov_t *iov, size_t n_iov,
                                            const weft_op_t *op) {
-    return __builtin_expect(weft__cuda_active, 0) &&
+    return UNLIKELY(weft__cuda_active) &&
            !(op && op->layout && op->layout->kind == WEFT_LAYOUT_USER) &&
            weft__device_holds_any(iov, op && op->layout && n_iov > 1 ? 1 : n_iov);
 }

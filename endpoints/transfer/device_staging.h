@@ -12,6 +12,7 @@
 #define WEFT_ENDPOINTS_TRANSFER_DEVICE_STAGING_H
 
 #include "device_memory.h"
+#include <base/compiler.h>
 
 struct weft_ep;
 
@@ -23,7 +24,7 @@ struct cuda_copies *weft__device_copies_of(struct weft_worker *worker);
 /* True if the request's memory is a device's, and long enough to be staged. */
 bool weft__device_stages(const struct weft_request *req);
 static inline bool weft__request_stages(const struct weft_request *req) {
-    return __builtin_expect(weft__cuda_active, 0) && weft__device_stages(req);
+    return UNLIKELY(weft__cuda_active) && weft__device_stages(req);
 }
 
 /*

@@ -6,6 +6,7 @@
 #ifndef WEFT_ENDPOINTS_TRANSFER_LAYOUT_H
 #define WEFT_ENDPOINTS_TRANSFER_LAYOUT_H
 
+#include <base/compiler.h>
 #include <weft/layout.h>
 
 #include "device_memory.h"
@@ -36,8 +37,7 @@ static inline weft_status_t weft__request_memory(struct weft_request *req, const
                                                  size_t n_iov, const weft_op_t *op, bool receives) {
     if (weft__call_is_of_device(iov, n_iov, op))
         return weft__request_device_memory(req, iov, n_iov, op ? op->layout : NULL, receives);
-    if (__builtin_expect(op && op->layout, 0))
-        return weft__layout_set(req, op->layout, iov, n_iov, receives);
+    if (UNLIKELY(op && op->layout)) return weft__layout_set(req, op->layout, iov, n_iov, receives);
     return weft__request_iov(req, iov, n_iov);
 }
 

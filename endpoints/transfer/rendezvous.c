@@ -6,6 +6,7 @@
  */
 #include "rendezvous.h"
 
+#include <base/compiler.h>
 #include <base/counters.h>
 
 #include "device_fetch.h"
@@ -46,7 +47,7 @@ weft_status_t weft__send_offer(struct weft_request *req, struct lane *lane) {
         .header = req->header,
     };
     struct cuda_export exported;
-    if (__builtin_expect(weft__cuda_active, 0)) weft__device_offer(req, lane, &rts, &exported);
+    if (UNLIKELY(weft__cuda_active)) weft__device_offer(req, lane, &rts, &exported);
     weft_status_t st = lane->ops->am_bcopy(lane, WIRE_RTS, pack_rts, &rts);
     if (st != WEFT_OK) return st;
     req->send.offered = rts.address != 0 || rts.device;

@@ -1,6 +1,7 @@
 #include "memory.h"
 
 #include "thread_cache.h"
+#include <base/compiler.h>
 #include <base/status.h>
 #include <pthread.h>
 #include <stdint.h>
@@ -183,7 +184,7 @@ static weft_status_t fail_batch(struct cuda_batch *batch, weft_status_t status) 
 static const char could_not_copy[] = "could not copy device memory";
 
 static weft_status_t added(struct cuda_batch *batch, cuda_result result) {
-    if (__builtin_expect(result == 0, 1)) return WEFT_OK;
+    if (LIKELY(result == 0)) return WEFT_OK;
     return fail_batch(batch, weft__cuda_status(result, could_not_copy));
 }
 

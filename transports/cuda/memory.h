@@ -9,6 +9,7 @@
 #define WEFT_TRANSPORTS_CUDA_MEMORY_H
 
 #include "place.h"
+#include <base/compiler.h>
 
 struct cuda_memory {
     cuda_context context; /* NULL: none in particular (virtual memory management) */
@@ -32,7 +33,7 @@ bool weft__cuda_find_any(const void *at, struct cuda_memory *memory_p);
  * pays. */
 bool weft__cuda_is_device(const void *at);
 static inline bool weft__is_device_memory(const void *at) {
-    return __builtin_expect(weft__cuda_active, 0) && weft__cuda_is_device(at);
+    return UNLIKELY(weft__cuda_active) && weft__cuda_is_device(at);
 }
 
 /* The context that is current in this thread; NULL: none. */

@@ -8,6 +8,7 @@
 #define _GNU_SOURCE
 #include "tcp.h"
 
+#include <base/compiler.h>
 #include <errno.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -141,7 +142,7 @@ static void end_run(struct tcp_lane *lane, struct lane_run *run) {
 
 static inline void take_run(struct tcp_lane *lane) {
     struct lane_run *run = lane->out.iov_batch ? lane->out.iov_batch->run : NULL;
-    if (__builtin_expect(run != NULL, 0)) end_run(lane, run);
+    if (UNLIKELY(run != NULL)) end_run(lane, run);
 }
 
 static inline void add_bytes(struct tcp_lane *lane, size_t n) {

@@ -14,7 +14,7 @@ struct tcp_copy {
 };
 
 static void copy_written(struct completion *written, weft_status_t status) {
-    talloc_free((char *)written - offsetof(struct tcp_copy, written));
+    talloc_free(container_of(written, struct tcp_copy, written));
 }
 
 static bool is_zcopied(const struct tcp_iov_batch *iov_batch, const struct iovec *piece) {

@@ -256,7 +256,7 @@ struct tcp_iface {
 };
 
 static inline struct tcp_buffer *tcp_buffer_of(const struct tcp_iov_batch *iov_batch) {
-    return (struct tcp_buffer *)(void *)((uintptr_t)iov_batch - offsetof(struct tcp_buffer, bytes));
+    return container_of(iov_batch, struct tcp_buffer, bytes);
 }
 static inline struct tcp_iface *tcp_iface_of(const struct tcp_lane *lane) {
     return (struct tcp_iface *)lane->lane.iface;

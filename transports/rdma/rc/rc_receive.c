@@ -6,6 +6,7 @@
 #include "rc.h"
 
 #include <arpa/inet.h>
+#include <base/compiler.h>
 #include <errno.h>
 
 enum { FIRST_RECEIVES = 64 };
@@ -151,9 +152,9 @@ static __attribute__((noinline)) void take_and_credit(struct rc_lane *lane, uint
 }
 
 void weft__rc_take_messages(struct rc_lane *lane, uint8_t kind, const uint8_t *data, size_t len) {
-    if (__builtin_expect(kind < LANE_AM_IDS, 1)) {
+    if (LIKELY(kind < LANE_AM_IDS)) {
         lane->outstanding += rc_cost(len);
-        if (__builtin_expect(lane->outstanding >= RC_CREDIT_PART, 0))
+        if (UNLIKELY(lane->outstanding >= RC_CREDIT_PART))
             return take_and_credit(lane, kind, data, len);
         lane_handlers(&lane->lane)[kind](&lane->lane, kind, data, len);
         return;

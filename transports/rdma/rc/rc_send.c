@@ -2,6 +2,7 @@
 #include "rc.h"
 
 #include <arpa/inet.h>
+#include <base/compiler.h>
 #include <transports/answering.h>
 #include <transports/common.h>
 
@@ -61,8 +62,7 @@ static weft_status_t am_short(struct lane *l, uint8_t id, uint64_t header, const
     uint8_t bytes[8 + RC_INLINE];
     if (len > l->iface->attr.max_short) return weft__refuse_short(l, len);
     if (!may_send(lane)) return WEFT_NO_RESOURCE;
-    if (__builtin_expect(8 + len > iface->max_inline, 0))
-        return short_by_block(lane, id, header, data, len);
+    if (UNLIKELY(8 + len > iface->max_inline)) return short_by_block(lane, id, header, data, len);
     put_short(bytes, header, data, len);
     count_send(lane, len, 1);
     iface->brief_piece.addr = (uintptr_t)bytes;

@@ -1,6 +1,7 @@
 /* Receiving: delivers datagrams from the device's buffers, and reposts the buffers in batches. */
 #include "ud.h"
 
+#include <base/compiler.h>
 #include <errno.h>
 #include <string.h>
 
@@ -100,11 +101,11 @@ static struct ud_lane *of_source(struct ud_iface *iface, const struct ibv_wc *wc
 static struct ud_lane *lane_of(struct ud_iface *iface, const struct ibv_wc *wc,
                                const uint8_t *bytes, const struct ud_frame *frame) {
     struct ud_node *node = ud_table_find(&iface->table, frame->to, wc->src_qp);
-    if (__builtin_expect(!node, 0)) return of_source(iface, wc, bytes, frame);
+    if (UNLIKELY(!node)) return of_source(iface, wc, bytes, frame);
     struct ud_lane *lane = ud_lane_of(node);
-    if (__builtin_expect(node->remote != frame->from, 0))
+    if (UNLIKELY(node->remote != frame->from))
         weft__ud_table_answer(&iface->table, node, frame->from);
-    if (__builtin_expect(lane->unverified, 0)) weft__ud_lane_received(lane);
+    if (UNLIKELY(lane->unverified)) weft__ud_lane_received(lane);
     return lane;
 }
 

@@ -2,6 +2,7 @@
  * a completion. */
 #include "ud.h"
 
+#include <base/compiler.h>
 #include <stddef.h>
 #include <string.h>
 #include <transports/answering.h>
@@ -42,7 +43,7 @@ static void post_datagram(struct ud_iface *iface, size_t len, bool signal) {
         s->unsignalled = 0;
         ud_count(iface)->rdma_ud_signals++;
     }
-    if (__builtin_expect(ibv_post_send(iface->qp, &s->wr, &bad) != 0, 0))
+    if (UNLIKELY(ibv_post_send(iface->qp, &s->wr, &bad) != 0))
         weft__ud_qp_step(iface, UD_QP_EV_FAULT);
 }
 
@@ -70,7 +71,7 @@ void weft__ud_send_took(struct ud_iface *iface, uint64_t number) {
 /* ---- messages -------------------------------------------------------------------------------- */
 
 static inline bool full_datagram(struct ud_iface *iface) {
-    if (__builtin_expect(iface->send.next != iface->send.limit, 1)) return false;
+    if (LIKELY(iface->send.next != iface->send.limit)) return false;
     ud_count(iface)->rdma_ud_full++;
     return true;
 }
@@ -105,7 +106,7 @@ static void send_off(struct ud_lane *lane, uint8_t id, size_t len) {
     count->rdma_ud_messages++;
     count->rdma_ud_bytes += len;
     lane->bytes += (uint32_t)len;
-    if (__builtin_expect(lane->bytes >= UD_NOTIFY, 0)) notify_datagram(lane);
+    if (UNLIKELY(lane->bytes >= UD_NOTIFY)) notify_datagram(lane);
 }
 
 static uint8_t *body(const struct ud_lane *lane) {

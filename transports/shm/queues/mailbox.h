@@ -15,6 +15,7 @@
 #ifndef WEFT_TRANSPORTS_SHM_QUEUES_MAILBOX_H
 #define WEFT_TRANSPORTS_SHM_QUEUES_MAILBOX_H
 
+#include <base/compiler.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -322,8 +323,7 @@ static inline int mail_read(const struct mail_node *node, uint32_t number,
     unsigned kind = word >> 8 & 0xff, len = word >> 16 & 0xffff;
     m->id = (uint8_t)word;
     if ((uint32_t)(word >> 32) != number || m->id >= MAIL_IDS) return MAIL_LIES;
-    if (__builtin_expect(kind != MAIL_IN_NODE, 0))
-        return weft__mail_read_elsewhere(node, kind, view, m);
+    if (UNLIKELY(kind != MAIL_IN_NODE)) return weft__mail_read_elsewhere(node, kind, view, m);
     if (len > MAIL_INLINE) return MAIL_LIES;
     m->data = node->data;
     m->len = len;

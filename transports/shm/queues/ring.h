@@ -10,6 +10,7 @@
 #ifndef WEFT_TRANSPORTS_SHM_QUEUES_RING_H
 #define WEFT_TRANSPORTS_SHM_QUEUES_RING_H
 
+#include <base/compiler.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -368,8 +369,7 @@ static inline int ring_open(struct ring_rx *rx, uint64_t word, struct ring_messa
     m->id = (uint8_t)word;
     m->data = rx->at->data;
     m->len = word >> 16 & 0xffff;
-    if (__builtin_expect(kind_and_id < RING_IDS, 1))
-        return __builtin_expect(m->len <= RING_INLINE, 1) ? 1 : RING_LIES;
+    if (LIKELY(kind_and_id < RING_IDS)) return LIKELY(m->len <= RING_INLINE) ? 1 : RING_LIES;
     return m->id < RING_IDS ? ring_next_elsewhere(rx, kind_and_id >> 8, m) : RING_LIES;
 }
 
