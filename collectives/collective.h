@@ -211,7 +211,7 @@ void weft__late_end(struct collective *c);
 /* Its deadline has passed: names those that it waits for in the team's `why`. */
 void weft__late_name(struct collective *c);
 
-/* ---- steps.c: over messages */
+/* ---- steps.c, steps_prepare.c: over messages */
 
 void weft__steps_recall(struct collective *c);
 /* It asks for counts still: messages of its blocks wait. */

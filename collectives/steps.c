@@ -2,20 +2,10 @@
 #include <base/counters.h>
 #include <string.h>
 
-#include "collective.h"
+#include "steps.h"
 #include <endpoints/messages/am.h>
 #include <weft/rma.h>
 
-/* Of one that asks for counts first: its shape. The arrays are copies, since the caller may change
- * its own when the call has returned. */
-struct asked {
-    struct coll_shape shape;
-    uint64_t *counts; /* that this member says */
-};
-
-static const struct step *step_of(const struct collective *c, uint32_t i) {
-    return &c->plan->schedule->step[i];
-}
 static uint32_t index_of(const struct step_run *run) {
     return (uint32_t)(run - run->collective->step);
 }
@@ -23,10 +13,6 @@ static uint32_t index_of(const struct step_run *run) {
 /* The team's rank of a step's peer, and back. */
 static uint32_t rank_of(const struct collective *c, const struct step *step) {
     return coll_member(&c->call, step->peer);
-}
-
-static uint8_t *place_step(const struct collective *c, unsigned buffer, uint64_t offset) {
-    return c->buffer[buffer] + offset;
 }
 
 static uint32_t find_step(const struct collective *c, enum step_verb verb, uint32_t rank,
@@ -71,12 +57,10 @@ static bool came_back(struct step_run *run, weft_status_t status) {
 
 static void advance_step(struct collective *c);
 
-static void take_known(struct collective *c);
-
 /* One that has asked for its counts goes on with its blocks. */
 static bool is_done(struct collective *c) {
     while (c->asked && c->status == WEFT_OK && c->n_left == 0) {
-        take_known(c);
+        weft__steps_take_known(c);
         advance_step(c);
     }
     return c->status == WEFT_OK && c->n_left == 0;
@@ -256,7 +240,7 @@ struct key_header {
     uint64_t len;
 };
 
-static weft_status_t expose(struct collective *c) {
+weft_status_t weft__steps_expose(struct collective *c) {
     const struct coll_shape *shape = &c->plan->schedule->shape;
     struct key_header header = {.base = (uintptr_t)c->call.dst,
                                 .len = COLL_KEY_BYTES - sizeof header};
@@ -321,7 +305,7 @@ static void begin_share(struct collective *c, uint32_t i) {
 }
 
 /* All members of the host begin the same ones in the same order. */
-static void take_slots(struct collective *c) {
+void weft__steps_take_slots(struct collective *c) {
     const struct schedule *s = c->plan->schedule;
     c->n_slots = 0;
     for (uint32_t i = 0; i < s->n_steps && c->n_slots < s->n_shared; i++) {
@@ -373,7 +357,7 @@ static void advance_step(struct collective *c) {
 }
 
 /* What came before the collective was begun. */
-static void hand_over_early(struct collective *c) {
+void weft__steps_hand_over_early(struct collective *c) {
     weft_team_t *team = c->team;
     list_for_each_safe(at, next, &team->early) {
         struct early *early = list_of(at, struct early, of);
@@ -385,229 +369,9 @@ static void hand_over_early(struct collective *c) {
 }
 
 static bool begin_step(struct collective *c) {
-    hand_over_early(c);
+    weft__steps_hand_over_early(c);
     advance_step(c);
     return is_done(c);
-}
-
-/* Fresh memory costs a fault a page, more than the work that is done in it: the team keeps the
- * last one's, if it is not too much. */
-enum { SPARE_MOST = 4 << 20 };
-
-static bool take_scratch(struct collective *c, uint64_t bytes) {
-    weft_team_t *team = c->team;
-    if (bytes == 0) return true;
-    if (team->standby && team->spare_bytes >= bytes) {
-        c->buffer[COLL_SCRATCH] = team->standby;
-        c->scratch_bytes = team->spare_bytes;
-        team->standby = NULL;
-        return true;
-    }
-    c->buffer[COLL_SCRATCH] = weft__realloc(team, NULL, bytes, "scratch");
-    c->scratch_bytes = bytes;
-    return c->buffer[COLL_SCRATCH] != NULL;
-}
-
-static void give_scratch_back(struct collective *c) {
-    weft_team_t *team = c->team;
-    void *memory = c->buffer[COLL_SCRATCH], *surplus = memory;
-    if (memory && c->scratch_bytes <= SPARE_MOST &&
-        (!team->standby || team->spare_bytes < c->scratch_bytes)) {
-        surplus = team->standby;
-        team->standby = memory;
-        team->spare_bytes = c->scratch_bytes;
-    }
-    talloc_free(surplus);
-}
-
-/* Members that only ever send would run ahead of the others without end: now and then such a
- * collective ends with a barrier. */
-enum { UNJOINED_MOST = 32 };
-
-static bool joins_now(const struct collective *c) {
-    return !weft__coll_joins(c->call.kind) && c->order->unjoined + 1 >= UNJOINED_MOST;
-}
-
-static weft_status_t get_plan(weft_team_t *team, const struct coll_call *call, bool joined,
-                              struct plan **plan_p) {
-    struct coll_shape shape = weft__coll_shape(team, call);
-    shape.joined = joined;
-    return weft__plan_get(team, &team->plans, (enum coll_algorithm)call->algorithm, &shape, plan_p);
-}
-
-/* In zeroed memory but for its plan. */
-static weft_status_t set_steps(struct collective *c) {
-    uint32_t n = c->plan->schedule->n_steps;
-    c->buffer[COLL_SRC] = (uint8_t *)c->call.src; /* never written to: the checker proves it */
-    c->buffer[COLL_DST] = c->call.dst;
-    if (c->asked) c->buffer[COLL_SRC] = (uint8_t *)c->asked->counts;
-    c->n_left = n;
-    c->n_ready = 0;
-    for (uint32_t i = n; i-- > 0;) {
-        c->step[i] = (struct step_run){.collective = c, .waits = c->plan->waits[i]};
-        if (c->step[i].waits == 0) c->ready[c->n_ready++] = i;
-    }
-    /* The others cannot finish it without this member's key. */
-    weft_status_t st = c->plan->schedule->exposes ? expose(c) : WEFT_OK;
-    if (st < 0) weft__team_fail(c->team, st, c->team->rank);
-    return st;
-}
-
-static weft_status_t set_out(struct collective *c) {
-    bool joined = weft__coll_joins(c->call.kind) || c->joins;
-    c->n_parts = c->plan->schedule->n_shared > 0;
-    if (c->n_parts) c->engine = &weft__hosted;
-    weft_status_t st = set_steps(c);
-    if (c->n_parts) take_slots(c);
-    c->seq = c->order->next_seq++;
-    c->order->unjoined = joined ? 0 : c->order->unjoined + 1;
-    return st;
-}
-
-/* A persistent one of device memory has nothing prepared for messages. */
-static bool is_kept(const struct collective *c) {
-    return c->kept && c->kept->plan[0];
-}
-
-static weft_status_t take_kept(struct collective *c) {
-    struct weft_coll *kept = c->kept;
-    c->order = kept->order;
-    c->joins = joins_now(c);
-    c->plan = kept->plan[c->joins];
-    c->step = kept->step;
-    c->ready = kept->ready;
-    c->slots_of = kept->slots;
-    c->buffer[COLL_SCRATCH] = kept->scratch;
-    return set_out(c);
-}
-
-static weft_status_t take_room(struct collective *c) {
-    uint32_t n = c->plan->schedule->n_steps, shared = c->plan->schedule->n_shared;
-    c->step = weft__alloc(c, (n + 1) * sizeof *c->step, "steps");
-    c->ready = weft__alloc(c, (n + 1) * sizeof *c->ready, "ready");
-    if (shared) c->slots_of = weft__alloc(c, shared * sizeof *c->slots_of, "slots");
-    bool made = c->step && c->ready && (c->slots_of || !shared) &&
-                take_scratch(c, c->plan->schedule->scratch);
-    return made ? WEFT_OK : WEFT_ERR_NO_MEMORY;
-}
-
-/* ---- asking for counts, before --------------------------------------------------------------- */
-
-static weft_status_t get_asking_plan(struct collective *c, const struct coll_asking *asking) {
-    struct asked *asked = weft__new(c, struct asked);
-    if (!asked) return WEFT_ERR_NO_MEMORY;
-    asked->shape = weft__coll_shape(c->team, &c->call);
-    bool kept = weft__keep_shape(asked, &asked->shape);
-    uint32_t n = asking->counts(&asked->shape, NULL);
-    asked->counts = weft__alloc(asked, (n + 1) * sizeof *asked->counts, "counts");
-    weft_status_t st = kept && asked->counts ? WEFT_OK : WEFT_ERR_NO_MEMORY;
-    if (st == WEFT_OK) st = weft__plan_ask(c->team, asking, &asked->shape, &c->plan);
-    if (st < 0) {
-        talloc_free(asked);
-        return st;
-    }
-    asking->counts(&asked->shape, asked->counts);
-    asked->shape.joined = c->joins;
-    c->asked = asked;
-    return WEFT_OK;
-}
-
-bool weft__steps_defer(const struct collective *c, const struct coll_wire *wire) {
-    return c->asked && !(wire->tag & ASK_TAG);
-}
-
-static void go_without(struct collective *c) {
-    for (uint32_t r = 0; r < c->team->size && c->status == WEFT_OK; r++)
-        if (c->team->member[r].gone && c->engine->needs(c, r))
-            weft__team_fail(c->team, WEFT_ERR_PEER_FAILED, r);
-}
-
-/* The counts that came make the plan of the blocks. It has no steps by slots, whose uses are taken
- * in the order of calls. */
-static void take_known(struct collective *c) {
-    weft_team_t *team = c->team;
-    struct asked *asked = c->asked;
-    struct plan *plan = NULL;
-    asked->shape.known = (const uint64_t *)(const void *)c->buffer[COLL_SCRATCH];
-    asked->shape.n_known = c->plan->schedule->scratch / sizeof(uint64_t);
-    weft_status_t st = weft__plan_get(team, &team->plans, (enum coll_algorithm)c->call.algorithm,
-                                      &asked->shape, &plan);
-    if (st == WEFT_OK) {
-        weft__steps_release(c); /* of the asking */
-        c->plan = plan;
-        c->buffer[COLL_SCRATCH] = NULL;
-        st = take_room(c);
-    }
-    if (st == WEFT_OK) st = set_steps(c);
-    if (st < 0) {
-        weft__team_fail(team, st, team->rank);
-        return;
-    }
-    hand_over_early(c);
-    go_without(c);
-}
-
-/* ---- beginning ------------------------------------------------------------------------------- */
-
-static weft_status_t prepare_step(struct collective *c) {
-    if (is_kept(c)) return take_kept(c);
-    bool alone = coll_size(c->team, &c->call) == 1;
-    const struct coll_asking *asking = alone ? NULL : weft__asking(c->call.algorithm);
-    weft_status_t st = weft__collective_order(c->team, &c->call, &c->order);
-    if (st < 0) return st;
-    c->joins = joins_now(c);
-    st = asking ? get_asking_plan(c, asking) : get_plan(c->team, &c->call, c->joins, &c->plan);
-    if (st < 0) return st;
-    st = take_room(c);
-    if (st == WEFT_OK) st = set_out(c);
-    if (st < 0) weft__steps_release(c);
-    return st;
-}
-
-/* Both plans: the one that is taken usually, and the one that joins the members. */
-/* A first message to each member that a plan sends to: what a transport takes for it is taken
- * now. */
-static void open_peers(struct weft_coll *kept, const struct plan *plan) {
-    for (uint32_t i = 0; i < plan->schedule->n_steps; i++) {
-        const struct step *step = &plan->schedule->step[i];
-        bool meets = step->verb == STEP_SEND || step->verb == STEP_RECV || step->verb == STEP_PUT;
-        uint32_t rank = meets ? coll_member(&kept->call, step->peer) : kept->team->rank;
-        if (rank != kept->team->rank && !kept->team->member[rank].ep)
-            weft__coll_send(kept->team, COLL_WIRE_WAKE, rank, 0, 0, (weft_iov_t){0}, NULL);
-    }
-}
-
-weft_status_t weft__steps_keep(struct weft_coll *kept) {
-    weft_status_t st = weft__collective_order(kept->team, &kept->call, &kept->order);
-    bool two = !weft__coll_joins(kept->call.kind);
-    uint32_t n = 0;
-    for (unsigned i = 0; i <= two && st == WEFT_OK; i++) {
-        st = get_plan(kept->team, &kept->call, i, &kept->plan[i]);
-        if (st == WEFT_OK && kept->plan[i]->schedule->n_steps > n)
-            n = kept->plan[i]->schedule->n_steps;
-        if (st == WEFT_OK) open_peers(kept, kept->plan[i]);
-    }
-    if (st < 0) return st;
-    weft__early_reserve(kept->team, n);
-    uint64_t scratch = kept->plan[0]->schedule->scratch;
-    kept->step = weft__alloc(kept, (n + 1) * sizeof *kept->step, "steps");
-    kept->ready = weft__alloc(kept, (n + 1) * sizeof *kept->ready, "ready");
-    uint32_t shared = kept->plan[0]->schedule->n_shared;
-    if (scratch) kept->scratch = weft__realloc(kept, NULL, scratch, "scratch");
-    if (shared) kept->slots = weft__alloc(kept, shared * sizeof *kept->slots, "slots");
-    bool made =
-        kept->step && kept->ready && (kept->scratch || !scratch) && (kept->slots || !shared);
-    return made ? WEFT_OK : WEFT_ERR_NO_MEMORY;
-}
-
-void weft__steps_unkeep(struct weft_coll *kept) {
-    for (unsigned i = 0; i < 2; i++)
-        if (kept->plan[i]) weft__plan_put(&kept->team->plans, kept->plan[i]);
-}
-
-/* None of one that could not go on for lack of memory. */
-static uint32_t n_steps_of(const struct collective *c) {
-    return c->step ? c->plan->schedule->n_steps : 0;
 }
 
 void weft__steps_recall(struct collective *c) {
@@ -651,35 +415,13 @@ static bool awaits(const struct collective *c, uint32_t rank) {
     return false;
 }
 
-void weft__steps_release(struct collective *c) {
-    for (uint32_t i = 0; i < n_steps_of(c); i++) {
-        if (!c->step[i].early) continue;
-        c->team->unexpected_bytes -= c->step[i].early->len;
-        weft__early_drop(c->team->worker, c->step[i].early);
-    }
-    if (c->exposed) weft_mem_put(c->exposed);
-    c->exposed = NULL;
-    talloc_free(c->asked);
-    c->asked = NULL;
-    if (is_kept(c)) return;
-    talloc_free(c->step);
-    talloc_free(c->ready);
-    talloc_free(c->slots_of);
-    c->step = NULL;
-    c->ready = NULL;
-    c->slots_of = NULL;
-    c->n_slots = 0;
-    give_scratch_back(c);
-    weft__plan_put(&c->team->plans, c->plan);
-}
-
 const struct coll_engine weft__steps = {
-    .prepare = prepare_step, .advance = begin_step, .needs = needs_step, .awaits = awaits};
+    .prepare = weft__steps_prepare, .advance = begin_step, .needs = needs_step, .awaits = awaits};
 
 /* ---- with steps through the segment of this host --------------------------------------------- */
 
 static bool advance_hosted(struct collective *c) {
-    hand_over_early(c);
+    weft__steps_hand_over_early(c);
     for (bool moved = true; moved;) {
         moved = false;
         advance_step(c);
@@ -700,7 +442,7 @@ static bool hosted_may_move(const struct collective *c) {
     return false;
 }
 
-const struct coll_engine weft__hosted = {.prepare = prepare_step,
+const struct coll_engine weft__hosted = {.prepare = weft__steps_prepare,
                                          .advance = advance_hosted,
                                          .needs = needs_step,
                                          .awaits = awaits,

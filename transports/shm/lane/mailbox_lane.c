@@ -80,9 +80,7 @@ static weft_status_t control_of(struct shm_iface *iface, unsigned lane,
 static const struct mail_control *control_of_peer(const struct shm_lane *lane) {
     const struct mail_view *view = &lane->mail.view;
     const struct slot_table_tx_slot *tx_slot =
-        (const struct slot_table_tx_slot *)(const void *)((const char *)view->near -
-                                                          offsetof(struct slot_table_tx_slot,
-                                                                   nodes));
+        container_of(view->near, const struct slot_table_tx_slot, nodes);
     const uint8_t *far = (const uint8_t *)view->nodes +
                          pool_controls_at(view->shape->n_nodes, shm_process(lane)->n_blocks);
     unsigned number = lane->mail.tx.slot;
