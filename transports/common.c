@@ -40,7 +40,8 @@ weft_status_t weft__own_address(struct iface *iface, void *buf, size_t *len_p) {
 weft_status_t weft__own_reachable(struct iface *iface, const void *bytes, size_t len,
                                   const char **why_p) {
     *why_p = "an address of another transport";
-    if (len != ADDRESS_LEN || *(const char *)bytes != initial_of(iface)) return WEFT_ERR_UNREACHABLE;
+    if (len != ADDRESS_LEN || *(const char *)bytes != initial_of(iface))
+        return WEFT_ERR_UNREACHABLE;
     *why_p = "another worker";
     if (memcmp((const char *)bytes + 1, &iface->worker_id, sizeof iface->worker_id) != 0)
         return WEFT_ERR_UNREACHABLE;

@@ -28,8 +28,10 @@ static inline weft_status_t zcopy_measure(const struct lane *lane, size_t header
                                           const weft_iov_t *iov, size_t n_iov, size_t *len_p) {
     const struct iface_attr *attr = &lane->iface->attr;
     size_t len = weft__iov_len(iov, n_iov);
-    if (header_len > attr->max_zcopy_header || n_iov > attr->max_iov || len > attr->max_zcopy)
-        return weft__refuse_zcopy(lane, header_len, len, n_iov);
+    if (header_len > attr->max_zcopy_header || n_iov > attr->max_iov || len > attr->max_zcopy) {
+        weft__refuse_zcopy(lane, header_len, len, n_iov);
+        return WEFT_ERR_TOO_BIG; /* which the compiler sees, too: len_p is not read then */
+    }
     *len_p = len;
     return WEFT_OK;
 }
