@@ -1,10 +1,10 @@
 /* graph-cholesky [TRACE]: the Cholesky factorisation of a matrix by blocks, as a task graph. Checks
  * that L times its transpose is the matrix, and, where LAPACK is installed, that L is what its
  * dpotrf computes; prints the longest chain of tasks; writes a trace. */
-#include <dlfcn.h>
+#include "cholesky_check.h"
+
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <weft/weft.h>
 
 enum { BLOCKS = 8, B = 48, N = BLOCKS * B };
@@ -66,23 +66,6 @@ static weft_status_t add(weft_graph_t *graph, struct step step, weft_task_t a, w
     return weft_graph_add(graph, &params, own);
 }
 
-/* LAPACK's factor of the same matrix. Its columns are our rows, so the lower triangle is its upper
- * one. Returns the largest difference; below 0: there is no LAPACK. */
-static double difference_from_lapack(void) {
-    void (*dpotrf)(const char *uplo, const int *n, double *a, const int *lda, int *info, size_t) =
-        NULL;
-    void *lapack = dlopen("liblapack.so.3", RTLD_NOW);
-    if (lapack) *(void **)&dpotrf = dlsym(lapack, "dpotrf_");
-    if (!dpotrf) return -1;
-    int n = N, info = 0;
-    double worst = 0;
-    dpotrf("U", &n, &matrix[0][0], &n, &info, 1);
-    if (info) return INFINITY;
-    for (int i = 0; i < N; i++)
-        for (int j = 0; j <= i; j++) worst = fmax(worst, fabs(lower[i][j] - matrix[i][j]));
-    return worst;
-}
-
 int main(int argc, char **argv) {
     weft_graph_t *graph;
     weft_status_t st = weft_graph_create(&(weft_graph_params_t){.trace = 1}, &graph);
@@ -100,18 +83,12 @@ int main(int argc, char **argv) {
     if (st == WEFT_OK) st = weft_graph_run_wait(graph);
     if (st < 0) return fprintf(stderr, "graph-cholesky: %s\n", weft_status_name(st)), 1;
 
-    double worst = 0;
-    for (int i = 0; i < N; i++)
-        for (int j = 0; j <= i; j++) {
-            double sum = 0;
-            for (int k = 0; k <= j; k++) sum += lower[i][k] * lower[j][k];
-            worst = fmax(worst, fabs(sum - matrix[i][j]));
-        }
+    double worst = largest_error(N, &lower[0][0], &matrix[0][0]);
     uint32_t n = 0;
     uint64_t ns = 0;
     (void)weft_graph_critical_path(graph, NULL, &n, &ns);
     printf("largest error %.1e, longest chain %u tasks\n", worst, n);
-    double difference = difference_from_lapack(); /* it overwrites the matrix */
+    double difference = difference_from_lapack(N, &lower[0][0], &matrix[0][0]);
     if (difference < 0)
         printf("LAPACK is not installed\n");
     else

@@ -73,9 +73,11 @@ static bool is_of(unsigned id, enum coll_kind kind) {
     return id < N_ALGORITHMS && weft__algorithms[id].kind == kind && id != ALGORITHM_BCAST_direct;
 }
 
+/* A part has one schedule only, so none asks for counts first. */
 static build_fn chosen(const struct coll_shape *part, unsigned given, uint64_t slot,
                        enum coll_algorithm usual) {
-    if (given && is_of(given - 1, part->kind)) return weft__algorithms[given - 1].build;
+    if (given && is_of(given - 1, part->kind) && !weft__asking(given - 1))
+        return weft__algorithms[given - 1].build;
     unsigned choice = choice_of(part, slot, usual);
     if (choice == ALGORITHM_SLOTS) return build_shared;
     bool fits =

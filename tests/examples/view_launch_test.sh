@@ -57,7 +57,7 @@ test_under_mpirun_of_mpich() {
 mpi() {
     home=${WEFT_TEST_MPI:-$PWD/out/setup}/$1
     [ -e "$home/installed" ] || skip "no wheel of $2 here"
-    export LD_LIBRARY_PATH=$home/lib OPAL_PREFIX=$home
+    export LD_LIBRARY_PATH=$home/lib OPAL_PREFIX=$home HOME=${HOME:-$scratch} # Open MPI ends without a home
 }
 
 # Open MPI 5 needs no libevent of its own before libev.

@@ -448,7 +448,7 @@ static void describe(unsigned which) {
               fsm_state_name(&link->core.fsm), link->n_lanes, link->n_endpoints);
     }
     for (const struct weft_ep *ep = weft__ep_next(w, NULL); ep; ep = weft__ep_next(w, ep)) {
-        trace("endpoint %08x is %s, %s", ep->id, fsm_state_name(&ep->core.fsm),
+        trace("endpoint %08x is %s, %s", weft__ep_id(ep), fsm_state_name(&ep->core.fsm),
               ep->link ? "linked" : "alone");
         for (struct list *l = ep->requests.next; l != &ep->requests; l = l->next)
             trace("with a request that is %s",
