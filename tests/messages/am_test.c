@@ -201,6 +201,7 @@ TEST_EACH(a_refused_payload_is_a_warning_at_its_receiver) {
     weft_ep_info_t info;
     static char big[200000];
     weft_iov_t iov = {big, sizeof big};
+    setenv("WEFT_LOG_LEVEL", "warn", 1);
     two_workers_of(&t, transport, &(weft_context_params_t){.log = keep_warning, .log_arg = &w});
     two_dial(&t);
     CHECK_EQ(weft_am_send(t.ep, 6, NULL, 0, &iov, 1, OP(&c)), WEFT_IN_PROGRESS);
