@@ -32,7 +32,7 @@ static weft_worker_t *new_worker(const char *device, int associated, weft_contex
         {"rdma.device", device}, {"rdma.receives", "128"}, {"rdma.insecure", "yes"}};
     weft_context_params_t params = {.settings = own, .n_settings = 3, .associated = associated};
     weft_worker_params_t rdma = {.transports = "rdma_rc", .associated = associated};
-    weft_worker_t *worker;
+    weft_worker_t *worker = NULL;
     MUST(!weft_context_create(&params, context_p) &&
          !weft_worker_create(*context_p, &rdma, &worker));
     return worker;
@@ -72,7 +72,7 @@ int main(void) {
     weft_associate_params_t with = {.resource = resource};
     MUST(!weft_associate_resources(context, WEFT_OBJECT_WORKER, &with, worker));
 
-    weft_ep_t *ep;
+    weft_ep_t *ep = NULL;
     char to[256];
     size_t len = sizeof to;
     MUST(!weft_am_handler_set(peer, HELLO, on_hello, NULL));
