@@ -214,7 +214,7 @@ static weft_status_t describe_passed(const struct passed *passed, const struct h
 
 weft_status_t weft_resource_receive(weft_worker_t *worker, int socket,
                                     weft_resource_t **resource_p) {
-    struct passed passed;
+    struct passed passed = {0};
     struct held held = {.fd = -1};
     if (!worker) REFUSE("worker", "NULL");
     if (!resource_p) REFUSE("resource_p", "NULL");
