@@ -73,7 +73,7 @@ typedef struct weft_graph_params {
      * that took them. `team` is as a failed team is, and is still to be closed by the program.
      *
      * Several graphs of one team may run at once; their ends are agreed on in the order of their
-     * begins. Meanwhile the program may call collectives of the team, but no safe ones
+     * begins. While they run, the program may call collectives of the team, but no safe ones
      * (WEFT_COLL_SAFE) and no agreement: only one of those is made at a time.
      *
      * Functions of this header are called on the thread of the team's worker, which has to make
@@ -87,7 +87,7 @@ typedef struct weft_graph_params {
      * WEFT_BAR_ON_TERMINAL: if stderr is a terminal, a run shows how many of its tasks have ended
      * as one line there, at most ten times a second. WEFT_BAR_ALWAYS: also to a file or a pipe. The
      * line ends when the run does; after an error it says "stopped". With a team, rank 0 shows the
-     * tasks that it runs itself. Lines that the program writes meanwhile stand within that line.
+     * tasks that it runs itself. What the program prints during the run stands in that line.
      */
     int progress_bar;
 } weft_graph_params_t;
@@ -146,9 +146,9 @@ typedef struct weft_task_params {
      */
     int transient;
     /*
-     * Above 1: so many of the graph's own threads are reserved for the task while it runs: this
-     * one, and others that sleep meanwhile. The function may use their processors by threads of its
-     * own. It waits until they have ended what they run. Not with on_cpu, on_node or on_gpu.
+     * Above 1: this number of the graph's own threads are reserved for the task while it runs: this
+     * one, and others, which sleep until it ends. The function may use their processors by threads
+     * of its own. It waits until they have ended what they run. Not with on_cpu, on_node or on_gpu.
      */
     uint32_t cores;
 } weft_task_params_t;

@@ -184,7 +184,7 @@ class Worker(_core.Worker):
         """Listens at host and port (0: any free one; `Listener.port` says which), or at a URI.
 
         handler: called with each new Endpoint; a coroutine function becomes a task of the running asyncio loop. Without it
-        use `Listener.accept`. accepts: decides by the peer's address. An endpoint that nobody refers to is closed.
+        use `Listener.accept`. accepts: decides by the peer's address. An endpoint without a reference is closed.
         Errors: ExistsError if the address is in use; InsecureError for an interface other than loopback without a key.
         """
         listener = Listener(self, handler)

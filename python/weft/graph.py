@@ -67,7 +67,7 @@ class Graph:
 
         retries: a pure task: after an exception it is called again, at most this often; with a team another member runs it,
         if the one that had it is lost. cpu, node: only on the thread of this processor (with `pin`), or of this NUMA node.
-        on_gpu: fn gets `gpu=`, a number below n_gpus that no other task has meanwhile.
+        on_gpu: fn gets `gpu=`, a number below n_gpus that no other running task has.
         With a team: rank, host: the member that runs it, or a member whose host does. result_size: the most bytes that the
         pickled result has (else the run ends as TooBigError).
         Errors: InvalidParamError, also for an input that is not an earlier task; NotFoundError; BusyError while it runs.

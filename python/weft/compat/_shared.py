@@ -164,7 +164,7 @@ class EndpointBase:
             callback()
 
     def __del__(self) -> None:
-        """An endpoint that nobody refers to is closed, and the callback is called, as theirs do."""
+        """An endpoint without a reference is closed, and the callback is called, as theirs do."""
         ep = self.__dict__.get("_ep")
         if ep is not None and ep.on_close is not None and ep.alive:
             callback, ep.on_close = ep.on_close, None
