@@ -457,8 +457,19 @@ static void bound_close(struct weft_ep *ep, uint64_t at) {
         (void)weft__timer_start(r, &ep->timer, at);
 }
 
-static weft_status_t close_posted(void *ep, const struct submit_args *args, const weft_op_t *op) {
-    return weft_ep_close(ep, (weft_close_mode_t)args->word[0], op);
+static void set_closed(struct weft_ep *ep, const weft_op_t *op) {
+    ep->closed = op && op->done ? op->done : noop;
+    ep->arg = op ? op->arg : NULL;
+}
+
+/* The worker may have begun to close it before: then this close is that one's, and waits for it. */
+static weft_status_t close_posted(void *posted_on, const struct submit_args *args,
+                                  const weft_op_t *op) {
+    struct weft_ep *ep = posted_on;
+    if (!ep->closing || ep->closed || ep->associated)
+        return weft_ep_close(ep, (weft_close_mode_t)args->word[0], op);
+    set_closed(ep, op);
+    return WEFT_IN_PROGRESS;
 }
 
 /* A close cannot be cancelled, so it has no request handle. */
@@ -486,8 +497,7 @@ weft_status_t weft_ep_close(weft_ep_t *ep, weft_close_mode_t mode, const weft_op
 
     ep->closing = true;
     if (op && op->request_p) *op->request_p = NULL;
-    ep->closed = op && op->done ? op->done : noop;
-    ep->arg = op ? op->arg : NULL;
+    set_closed(ep, op);
     uint64_t most = op && op->deadline_ms ? op->deadline_ms * NS_PER_MS : close_ns(ep);
     bound_close(ep, weft__now(ep->worker->reactor) + most);
     if (mode == WEFT_CLOSE_ABORT)

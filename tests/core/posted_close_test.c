@@ -38,10 +38,13 @@ static void close_as(struct pair *p, weft_close_mode_t mode) {
     if (weft_ep_close(p->to_a, mode, &(weft_op_t){.done = note_closed}) != WEFT_IN_PROGRESS)
         abort();
 }
-static void *submit_many_and_close(void *arg) {
-    submit_many(arg);
+static void *close_behind(void *arg) {
     close_as(arg, WEFT_CLOSE_FLUSH);
     return NULL;
+}
+static void *submit_many_and_close(void *arg) {
+    submit_many(arg);
+    return close_behind(arg);
 }
 
 /* To its end, while the owner does nothing. */
@@ -112,5 +115,28 @@ TEST(refusals_that_wait_for_the_program_come_before_the_close) {
     UNTIL_PAIR(&p, n_closed);
     CHECK_EQ(n_ended_at_close, 2 * MANY);
     CHECK_EQ(n_ended, 2 * MANY);
+    pair_end(&p);
+}
+
+static void note_worker_closed(weft_status_t status, void *arg) {
+    ((struct pair *)arg)->b = NULL;
+}
+
+/* The peer may still read the message's memory, so its operation ends later than the close is
+ * carried out. */
+TEST(a_close_that_finds_its_worker_closing_completes_behind_the_operations) {
+    static char big[4 << 20];
+    const weft_iov_t whole = {big, sizeof big};
+    struct pair p;
+    begin(&p);
+    CHECK_EQ(weft_am_send(p.to_a, NOTE, NULL, 0, &whole, 1, &(weft_op_t){.done = note_ended}),
+             WEFT_IN_PROGRESS);
+    for (int i = 0; i < 3; i++) weft_worker_progress(p.b, 0);
+    run_thread(&p, close_behind);
+    CHECK_EQ(weft_worker_close(p.b, &(weft_op_t){.done = note_worker_closed, .arg = &p}),
+             WEFT_IN_PROGRESS);
+    UNTIL_PAIR(&p, !p.b);
+    CHECK_EQ(n_closed, 1);
+    CHECK_EQ(n_ended_at_close, 1);
     pair_end(&p);
 }
