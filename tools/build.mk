@@ -50,6 +50,7 @@ $(OUT)/libweft.a: $(call objects,$(LIBRARY)) $(CUDA_IMAGE).o
 	@rm -f $@; ar crs $@ $^
 $(OUT)/libweft.so: $(call objects,$(LIBRARY)) $(CUDA_IMAGE).o weft.map
 	$(CC) -shared $(CFLAGS) $(LDFLAGS) -Wl,-soname,libweft.so.0 -Wl,--version-script=weft.map -Wl,--no-undefined -o $@ $(filter %.o,$^) $(LIBS)
+	@ln -sf libweft.so $(OUT)/libweft.so.0
 WHOLE = -Wl,--whole-archive $(OUT)/libweft.a -Wl,--no-whole-archive
 
 # ---- programs: tools/weft_run_main.c is $(OUT)/tools/weft-run, examples/echo_libev.c is $(OUT)/examples/echo-libev

@@ -27,16 +27,23 @@ class Ucx:
 
 
 def build(compiler, source, program, libraries=(), must=False):
-    """The program's path; None where it cannot be built, unless it must."""
+    """The program's path; None where it cannot be built, unless it must. Built again when its source or its command is another."""
     source = os.path.join(BENCH, source)
     if not os.path.exists(source):
         return None
-    if os.path.exists(program) and os.path.getmtime(program) > os.path.getmtime(source):
-        return program
-    done = subprocess.run([*compiler, "-o", program, source, *libraries], stderr=None if must else subprocess.DEVNULL)
+    command, built_by = [*compiler, "-o", program, source, *libraries], program + ".command"
+    if os.path.exists(built_by) and os.path.getmtime(built_by) > os.path.getmtime(source):
+        with open(built_by) as file:
+            if file.read() == "\n".join(command):
+                return program
+    done = subprocess.run(command, stderr=None if must else subprocess.DEVNULL)
     if must and done.returncode != 0:
         raise SystemExit(f"{source} does not compile")
-    return program if done.returncode == 0 else None
+    if done.returncode != 0:
+        return None
+    with open(built_by, "w") as file:
+        file.write("\n".join(command))
+    return program
 
 
 class Mpi:
