@@ -101,6 +101,10 @@ static void gather_and_exit(struct process *p) {
     _exit(0);
 }
 
+static void set_flag(weft_status_t status, void *arg) {
+    *(bool *)arg = true;
+}
+
 static void last_one_ends_well(const char *transports, const char *n_rails) {
     static void (*const bodies[])(struct process *) = {reduce_much, gather_much, reduce_and_exit,
                                                        gather_and_exit};
@@ -122,6 +126,41 @@ TEST(the_last_collective_ends_well_at_all_though_members_leave_over_rails) {
 }
 TEST(the_last_collective_ends_well_at_all_though_members_leave_over_shm) {
     last_one_ends_well("self,shm", "1");
+}
+
+/* Rank 0 leaves. Rank 1 answers and its process ends; rank 2 does not answer yet. */
+static void leave_beside_a_death(struct process *p) {
+    bool closed = false;
+    if (weft_barrier_wait(p->team) < 0) _exit(60);
+    if (p->rank == 2) {
+        while (!atomic_load(&p->page->go)) sched_yield();
+        return;
+    }
+    if (p->rank == 1) {
+        while (!atomic_load(&p->page->through)) sched_yield(); /* LEAVE is under way */
+        for (int i = 0; i < 100; i++) weft_worker_wait(p->worker, 1);
+        atomic_store(&p->page->alive, 1);
+        kill(getpid(), SIGKILL);
+    }
+    weft_op_t op = {.done = set_flag, .arg = &closed};
+    if (weft_team_close(p->team, &op) != WEFT_IN_PROGRESS) _exit(61);
+    weft_worker_progress(p->worker, 0);
+    atomic_store(&p->page->through, 1);
+    while (!atomic_load(&p->page->alive)) weft_worker_wait(p->worker, 1);
+    for (int i = 0; i < 200; i++) weft_worker_wait(p->worker, 1); /* the end of rank 1 is noticed */
+    if (closed) _exit(62);
+    atomic_store(&p->page->go, 1);
+    while (!closed) weft_worker_wait(p->worker, 1);
+    weft_worker_destroy(p->worker);
+    _exit(0);
+}
+
+TEST(a_member_that_answered_may_die_while_another_is_awaited) {
+    struct page *page;
+    setenv("WEFT_CLOSE_TIMEOUT", "20s", 1);
+    CHECK_EQ(run_all(3, "self,tcp", leave_beside_a_death, &page), 0);
+    unsetenv("WEFT_CLOSE_TIMEOUT");
+    munmap(page, sizeof *page);
 }
 
 TEST(processes_work_together_by_reading_each_others_memory) {
