@@ -96,6 +96,7 @@ test_a_process_without_a_worker_is_reported() {
 
 test_a_worker_may_refuse() {
     export WEFT_WORKER_STATS_PAGE=off
+    rm -f "$scratch/told"
     $cat listen tcp://127.0.0.1:0 </dev/null >/dev/null 2>"$scratch/told" &
     local pid=$!
     wait_for grep -q '^listening at' "$scratch/told"

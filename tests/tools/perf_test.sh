@@ -204,6 +204,7 @@ assert len(svg.getElementsByTagName('circle')) == 14"
 
 test_both_sides_run_apart() {
     for uri in tcp://127.0.0.1:0 shm://perf-test-$$; do
+        rm -f "$scratch/listener" # or the URI of the turn before would be read
         timeout 60 $perf --listen $uri >"$scratch/listener" &
         wait_for grep -q '^listening at' "$scratch/listener"
         uri=$(sed -n 's/^listening at //p' "$scratch/listener")
