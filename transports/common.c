@@ -47,3 +47,9 @@ weft_status_t weft__own_reachable(struct iface *iface, const void *bytes, size_t
         return WEFT_ERR_UNREACHABLE;
     return WEFT_OK;
 }
+
+weft_status_t weft__own_check(struct iface *iface, const void *bytes, size_t len) {
+    const char *why;
+    weft_status_t st = weft__own_reachable(iface, bytes, len, &why);
+    return st < 0 ? weft__fail(st, "%s: %s", iface->transport->name, why) : st;
+}

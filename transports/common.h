@@ -44,5 +44,7 @@ void weft__describe_transport(struct lane *lane, char *buf, size_t size);
 weft_status_t weft__own_address(struct iface *iface, void *buf, size_t *len_p);
 weft_status_t weft__own_reachable(struct iface *iface, const void *bytes, size_t len,
                                   const char **why_p);
+/* For `connect` of such a transport: notes why these bytes are no address of this iface. */
+weft_status_t weft__own_check(struct iface *iface, const void *bytes, size_t len);
 
 #endif

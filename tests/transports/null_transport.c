@@ -1,79 +1,62 @@
 /*
  * The null transport: lanes from an iface to itself. Each lane has an inbox. The sender copies a
  * message into the peer's inbox, and the peer's job passes it to the handler in a later turn.
- * Read it beside docs/transports.md: the order of the parts is the same.
+ * Read it beside docs/transports.md.
  */
-#include "null_transport.h"
-
 #include <string.h>
 #include <transports/answering.h>
 #include <transports/common.h>
-#include <transports/inbox.h>
-#include <transports/pending.h>
+#include <transports/pair.h>
 
 enum { NULL_DEPTH = 64 /* messages in an inbox */, NULL_BUDGET = 16 /* delivered in a row */ };
 
 struct message {
     struct inbox_message of;
     size_t len;
-    uint8_t id;
-    uint8_t data[];
+    uint8_t id, data[];
 };
 
 struct null_lane {
-    struct lane lane;
-    struct null_lane *peer; /* NULL: one of the two was closed */
-    struct inbox inbox;
+    struct pair_lane pair; /* its inbox: what the peer sent; its job opens, delivers, then closes */
     bool paused;
-    struct pending_queue pending;
-    struct job job;
-    void (*step)(struct null_lane *lane); /* what the job does next */
 };
 
+extern const struct transport weft__transport_null;
 static const struct lane_ops new_ops, up_ops, down_ops, closed_ops;
-
-static void post(struct null_lane *lane) {
-    weft__job_post(lane->lane.iface->reactor, &lane->job);
-}
 
 /* ---- receiving ------------------------------------------------------------------------------- */
 
 /* The order is part of the contract: no more sends, the pending queue is purged, then `down`. */
-static void go_down(struct null_lane *lane) {
-    lane->lane.ops = &down_ops;
-    weft__job_drop(lane->lane.iface->reactor, &lane->job);
-    pending_queue_init(&lane->pending);
+static void go_down(struct pair_lane *pair) {
+    pair->lane.ops = &down_ops;
+    weft__job_drop(pair->lane.iface->reactor, &pair->job);
+    pending_queue_init(&pair->pending);
     weft__causes_clear();
-    lane->lane.iface->up->down(&lane->lane, WEFT_ERR_PEER_CLOSED);
+    pair->lane.iface->up->down(&pair->lane, WEFT_ERR_PEER_CLOSED);
 }
 
-/* There is room in the inbox: senders that wait may retry. A retry may close either lane. */
-static void retry_sends(struct null_lane *lane) {
-    while (lane->peer && lane->inbox.depth < NULL_DEPTH &&
-           pending_queue_retry(&lane->peer->pending))
-        continue;
-}
-
-/* A handler may close or pause the lane. Closing it empties the inbox. */
-static void step_deliver(struct null_lane *lane) {
-    for (unsigned n = 0; n < NULL_BUDGET && lane->inbox.first && !lane->paused; n++) {
-        struct message *m = (struct message *)inbox_take(&lane->inbox);
-        lane_handlers(&lane->lane)[m->id](&lane->lane, m->id, m->data, m->len);
-        inbox_done(&lane->inbox);
+/* A handler may close or pause the lane. Closing it empties the inbox. Where there is room in the
+ * inbox then, the peer's senders that wait may retry. */
+static void deliver(struct job *job) {
+    struct pair_lane *pair = pair_of_job(job);
+    struct null_lane *lane = (struct null_lane *)pair;
+    for (unsigned n = 0; n < NULL_BUDGET && pair->inbox.first && !lane->paused; n++) {
+        struct message *m = (struct message *)inbox_take(&pair->inbox);
+        lane_handlers(&pair->lane)[m->id](&pair->lane, m->id, m->data, m->len);
+        inbox_done(&pair->inbox);
         talloc_free(m);
     }
-    if (lane->lane.ops == &closed_ops) return;
-    if (lane->inbox.first && !lane->paused) post(lane);
-    if (lane->peer)
-        retry_sends(lane);
-    else if (!lane->inbox.first)
-        go_down(lane);
+    if (pair->lane.ops == &closed_ops) return;
+    if (pair->inbox.first && !lane->paused) pair_post(pair);
+    if (pair->peer)
+        pair_retry(&pair->inbox, NULL_DEPTH, &pair->peer->pending);
+    else if (!pair->inbox.first)
+        go_down(pair);
 }
 
 static weft_status_t pause_lane(struct lane *l, bool on) {
-    struct null_lane *lane = (struct null_lane *)l;
-    lane->paused = on;
-    if (!on) post(lane);
+    ((struct null_lane *)l)->paused = on;
+    if (!on) pair_post((struct pair_lane *)l);
     return WEFT_OK;
 }
 
@@ -81,7 +64,7 @@ static weft_status_t pause_lane(struct lane *l, bool on) {
 
 /* Puts a message with room for `len` bytes into the peer's inbox. The caller writes it at once. */
 static weft_status_t put_message(struct lane *l, uint8_t id, size_t len, struct message **m_p) {
-    struct null_lane *peer = ((struct null_lane *)l)->peer;
+    struct pair_lane *peer = ((struct pair_lane *)l)->peer;
     if (!peer) return WEFT_ERR_PEER_CLOSED;
     if (peer->inbox.depth >= NULL_DEPTH) return WEFT_NO_RESOURCE;
     struct message *m = weft__alloc(l->iface, sizeof *m + len, "struct message");
@@ -89,7 +72,7 @@ static weft_status_t put_message(struct lane *l, uint8_t id, size_t len, struct 
     m->id = id;
     m->len = len;
     inbox_put(&peer->inbox, &m->of);
-    post(peer);
+    pair_post(peer);
     *m_p = m;
     return WEFT_OK;
 }
@@ -127,51 +110,43 @@ static weft_status_t flush_lane(struct lane *l, struct completion *completion) {
     return WEFT_OK;
 }
 
-LANE_PENDING(null_lane)
-
 /* ---- opening and closing --------------------------------------------------------------------- */
 
-static void open_lane(struct null_lane *lane) {
-    lane->lane.ops = &up_ops;
-    lane->step = step_deliver;
-    post(lane);
-}
-
-static void step_up(struct null_lane *lane) {
-    open_lane(lane);
-    lane->lane.iface->up->up(&lane->lane);
-    if (lane->peer) retry_sends(lane->peer);
-}
-
-/* If the dialer has closed its lane already, the owner never learns of this one. */
-static void step_accepted(struct null_lane *lane) {
-    if (!lane->peer) {
-        weft__free_later(lane->lane.iface->reactor, lane);
+/* If the dialer has closed its lane already, the owner never learns of the accepting one. */
+static void open_lane(struct job *job) {
+    struct pair_lane *pair = pair_of_job(job);
+    if (!pair->peer && !pair->dialed) {
+        weft__free_later(pair->lane.iface->reactor, pair);
         return;
     }
-    open_lane(lane);
-    lane->lane.iface->up->accepted(&lane->lane, NULL);
+    pair->lane.ops = &up_ops;
+    pair->job.run = deliver;
+    pair_post(pair);
+    pair_announce(pair);
+    if (pair->peer) pair_post(pair->peer); /* it has room for what waits here */
 }
 
-static void step_closed(struct null_lane *lane) {
-    lane->lane.iface->up->closed(&lane->lane);
-    weft__free_later(lane->lane.iface->reactor, lane);
+static void end_lane(struct job *job) {
+    struct pair_lane *pair = pair_of_job(job);
+    pair->lane.iface->up->closed(&pair->lane);
+    weft__free_later(pair->lane.iface->reactor, pair);
 }
 
 /* Everything sent is in the peer's inbox: there is nothing to flush. */
 static void close_lane(struct lane *l, bool flush) {
-    struct null_lane *lane = (struct null_lane *)l, *peer = lane->peer;
+    struct pair_lane *pair = (struct pair_lane *)l, *peer = pair->peer;
     l->ops = &closed_ops;
-    lane->step = step_closed;
-    post(lane);
-    pending_queue_init(&lane->pending);
-    for (; lane->inbox.first; inbox_done(&lane->inbox)) talloc_free(inbox_take(&lane->inbox));
+    pair->job.run = end_lane;
+    pair_post(pair);
+    pending_queue_init(&pair->pending);
+    for (; pair->inbox.first; inbox_done(&pair->inbox)) talloc_free(inbox_take(&pair->inbox));
     if (!peer) return;
-    peer->peer = lane->peer = NULL;
-    post(peer);
+    peer->peer = pair->peer = NULL;
+    pair_post(peer);
 }
 
 /* One table for each state. A state that cannot send gives one answer to every send. */
+LANE_PENDING(pair_lane)
 LANE_SENDS_ANSWER(new, WEFT_NO_RESOURCE)
 LANE_SENDS_ANSWER(down, WEFT_ERR_PEER_CLOSED)
 LANE_SENDS_ANSWER(closed, WEFT_ERR_CLOSED)
@@ -181,40 +156,14 @@ static const struct lane_ops new_ops = {OPS(new)}, down_ops = {OPS(down)},
 
 /* ---- the iface ------------------------------------------------------------------------------- */
 
-static void run_job(struct job *job) {
-    struct null_lane *lane = container_of(job, struct null_lane, job);
-    lane->step(lane);
-}
-
-static struct null_lane *new_lane(struct iface *iface, void (*step)(struct null_lane *)) {
-    struct null_lane *lane = weft__new(iface, struct null_lane);
-    if (!lane) return NULL;
-    lane->lane = (struct lane){.ops = &new_ops, .iface = iface};
-    inbox_init(&lane->inbox);
-    pending_queue_init(&lane->pending);
-    lane->job.run = run_job;
-    lane->step = step;
-    return lane;
-}
-
-/* The accepting lane opens first: a lane that is up has a peer that can receive. */
 static weft_status_t connect_iface(struct iface *i, const void *address, size_t len,
                                    struct lane **lane_p) {
-    const char *why;
-    weft_status_t st = weft__own_reachable(i, address, len, &why);
-    if (st < 0) return weft__fail(st, "null: %s", why);
-    struct null_lane *dialed = new_lane(i, step_up), *accepted = new_lane(i, step_accepted);
-    if (!dialed || !accepted) {
-        talloc_free(dialed);
-        talloc_free(accepted);
-        return WEFT_ERR_NO_MEMORY;
-    }
-    dialed->peer = accepted;
-    accepted->peer = dialed;
-    post(accepted);
-    post(dialed);
-    *lane_p = &dialed->lane;
-    return WEFT_OK;
+    struct pair_lane *dialed;
+    weft_status_t st = weft__own_check(i, address, len);
+    if (st < 0) return st;
+    st = weft__pair_new(i, sizeof(struct null_lane), &new_ops, open_lane, NULL, &dialed);
+    if (st == WEFT_OK) *lane_p = &dialed->lane;
+    return st;
 }
 
 static void close_iface(struct iface *i) {

@@ -51,13 +51,13 @@ static struct self_message *message_get(struct self_iface *iface, bool big) {
 static void message_done(struct self_lane *lane, struct self_message *m, weft_status_t status) {
     struct completion *completion = m->completion;
     m->gone = true;
-    if (!m->kept) message_put(self_iface(&lane->lane), m);
-    inbox_done(&lane->inbox);
+    if (!m->kept) message_put(self_iface(&lane->pair.lane), m);
+    inbox_done(&lane->pair.inbox);
     if (completion) completion_step(completion, status);
 }
 
 static void enlist(struct self_lane *lane) {
-    struct self_iface *iface = self_iface(&lane->lane);
+    struct self_iface *iface = self_iface(&lane->pair.lane);
     if (lane->ready) return;
     lane->ready = true;
     lane->ready_next = NULL;
@@ -67,12 +67,12 @@ static void enlist(struct self_lane *lane) {
 }
 
 void weft__self_queue(struct self_lane *lane, struct self_message *m) {
-    inbox_put(&lane->inbox, &m->of);
+    inbox_put(&lane->pair.inbox, &m->of);
     enlist(lane);
 }
 
 void weft__self_resume(struct self_lane *lane) {
-    if (lane->paused && lane->peer && lane->peer->inbox.first) enlist(lane->peer);
+    if (lane->paused && lane->pair.peer && lane->pair.peer->inbox.first) enlist(self_peer(lane));
     lane->paused = false;
 }
 
@@ -86,22 +86,22 @@ static weft_status_t pause_lane(struct lane *l, bool on) {
 
 /* Queued messages are not delivered. Their completions step in the next poll. */
 void weft__self_cancel_queue(struct self_lane *lane) {
-    for (struct inbox_message *m = lane->inbox.first; m; m = m->next)
+    for (struct inbox_message *m = lane->pair.inbox.first; m; m = m->next)
         ((struct self_message *)m)->cancelled = true;
 }
 
 /* Called within a turn. */
 void weft__self_drop_queue(struct self_lane *lane, weft_status_t status) {
-    struct inbox_message *m = lane->inbox.first, *next;
-    lane->inbox.first = NULL;
-    lane->inbox.last = &lane->inbox.first;
+    struct inbox_message *m = lane->pair.inbox.first, *next;
+    lane->pair.inbox.first = NULL;
+    lane->pair.inbox.last = &lane->pair.inbox.first;
     for (; m; m = next) {
         next = m->next;
         if (m != &lane->fin.of) {
             message_done(lane, (struct self_message *)m, status);
             continue;
         }
-        inbox_done(&lane->inbox);
+        inbox_done(&lane->pair.inbox);
         weft__self_queue(lane, &lane->fin);
     }
 }
@@ -122,41 +122,41 @@ static const void *assemble(struct self_iface *iface, const struct self_message 
 }
 
 void weft__self_take(struct self_lane *lane, struct self_message *m) {
-    struct self_iface *iface = self_iface(&lane->lane);
+    struct self_iface *iface = self_iface(&lane->pair.lane);
     size_t len = m->len;
     const void *data = m->n_iov ? assemble(iface, m, &len) : m->data;
     iface->taken = m;
-    lane_handlers(&lane->lane)[m->id](&lane->lane, m->id, data, len);
+    lane_handlers(&lane->pair.lane)[m->id](&lane->pair.lane, m->id, data, len);
     iface->taken = NULL;
 }
 
 void weft__self_refuse(struct self_lane *lane, struct self_message *m) {}
 
 static void fin_arrived(struct self_lane *from) {
-    struct self_lane *to = from->peer;
+    struct self_lane *to = self_peer(from);
     if (to) {
-        to->peer = NULL;
-        from->peer = NULL;
+        to->pair.peer = NULL;
+        from->pair.peer = NULL;
         weft__self_step(to, SELF_LANE_EV_PEER_FIN);
     }
     weft__self_step(from, SELF_LANE_EV_FIN_OUT);
 }
 
 void weft__self_retry(struct self_lane *lane) {
-    while (lane->inbox.depth < SELF_DEPTH && pending_queue_retry(&lane->pending)) continue;
+    pair_retry(&lane->pair.inbox, SELF_DEPTH, &lane->pair.pending);
 }
 
 /* Delivers the messages that are queued now, up to the budget. Messages that handlers add wait
  * for the next turn, so that an echo does not loop here. */
 static unsigned deliver_message(struct self_lane *from, unsigned budget) {
-    unsigned n = 0, most = from->inbox.depth < budget ? from->inbox.depth : budget;
-    while (n < most && from->inbox.first) {
-        struct self_lane *to = from->peer;
+    unsigned n = 0, most = from->pair.inbox.depth < budget ? from->pair.inbox.depth : budget;
+    while (n < most && from->pair.inbox.first) {
+        struct self_lane *to = self_peer(from);
         if (to && !to->take) break;
-        struct self_message *m = (struct self_message *)inbox_take(&from->inbox);
+        struct self_message *m = (struct self_message *)inbox_take(&from->pair.inbox);
         n++;
         if (m == &from->fin) {
-            inbox_done(&from->inbox);
+            inbox_done(&from->pair.inbox);
             fin_arrived(from);
             return n;
         }
@@ -183,7 +183,7 @@ int weft__self_poll(struct poller *poller, unsigned budget) {
         next = lane->ready_next;
         if (n < budget) n += deliver_message(lane, budget - n);
         lane->ready_next = NULL;
-        lane->ready = lane->inbox.first && !(lane->peer && lane->peer->paused);
+        lane->ready = lane->pair.inbox.first && !(lane->pair.peer && self_peer(lane)->paused);
         if (!lane->ready) continue;
         *iface->ready_last = lane;
         iface->ready_last = &lane->ready_next;
@@ -194,7 +194,7 @@ int weft__self_poll(struct poller *poller, unsigned budget) {
 /* ---- operations ------------------------------------------------------------------------------ */
 
 static struct self_message *message_new(struct self_lane *lane, uint8_t id, bool big) {
-    struct self_message *m = message_get(self_iface(&lane->lane), big);
+    struct self_message *m = message_get(self_iface(&lane->pair.lane), big);
     if (!m) return NULL;
     m->id = id;
     m->len = 0;
@@ -205,7 +205,7 @@ static struct self_message *message_new(struct self_lane *lane, uint8_t id, bool
 }
 
 static void send_message(struct self_lane *lane, struct self_message *m, size_t bytes) {
-    struct counters *count = weft__count(lane->lane.iface->reactor);
+    struct counters *count = weft__count(lane->pair.lane.iface->reactor);
     count->self_messages++;
     count->self_bytes += bytes;
     weft__self_queue(lane, m);
@@ -215,7 +215,7 @@ static weft_status_t am_short(struct lane *l, uint8_t id, uint64_t header, const
                               size_t len) {
     struct self_lane *lane = (struct self_lane *)l;
     if (len > SELF_SHORT) return weft__refuse_short(l, len);
-    if (lane->inbox.depth >= SELF_DEPTH) return WEFT_NO_RESOURCE;
+    if (lane->pair.inbox.depth >= SELF_DEPTH) return WEFT_NO_RESOURCE;
     struct self_message *m = message_new(lane, id, false);
     if (!m) return WEFT_ERR_NO_MEMORY;
     memcpy(m->data, &header, sizeof header);
@@ -228,7 +228,7 @@ static weft_status_t am_short(struct lane *l, uint8_t id, uint64_t header, const
 static weft_status_t am_bcopy(struct lane *l, uint8_t id, size_t (*pack)(void *, void *),
                               void *arg) {
     struct self_lane *lane = (struct self_lane *)l;
-    if (lane->inbox.depth >= SELF_DEPTH) return WEFT_NO_RESOURCE;
+    if (lane->pair.inbox.depth >= SELF_DEPTH) return WEFT_NO_RESOURCE;
     struct self_message *m = message_new(lane, id, true);
     if (!m) return WEFT_ERR_NO_MEMORY;
     m->len = (uint32_t)pack(m->data, arg);
@@ -243,7 +243,7 @@ static weft_status_t am_zcopy(struct lane *l, uint8_t id, const void *header, si
     for (size_t i = 0; i < n_iov; i++) total += iov[i].len;
     if (header_len > SELF_ZCOPY_HEADER || n_iov > SELF_IOV || total > SELF_ZCOPY)
         return weft__refuse_zcopy(l, header_len, total, n_iov);
-    if (lane->inbox.depth >= SELF_DEPTH) return WEFT_NO_RESOURCE;
+    if (lane->pair.inbox.depth >= SELF_DEPTH) return WEFT_NO_RESOURCE;
     struct self_message *m = message_new(lane, id, false);
     if (!m) return WEFT_ERR_NO_MEMORY;
     if (header_len) memcpy(m->data, header, header_len);
@@ -259,7 +259,7 @@ static weft_status_t am_zcopy(struct lane *l, uint8_t id, const void *header, si
  * delivered. */
 static weft_status_t flush_message(struct lane *l, struct completion *completion) {
     struct self_lane *lane = (struct self_lane *)l;
-    if (!lane->inbox.first) return WEFT_OK;
+    if (!lane->pair.inbox.first) return WEFT_OK;
     struct self_message *m = message_new(lane, 0, false);
     if (!m) return WEFT_ERR_NO_MEMORY;
     m->flush = true;
@@ -277,10 +277,10 @@ static weft_status_t bulk_get(struct lane *l, uint64_t remote, const weft_iov_t 
     return WEFT_OK;
 }
 
-LANE_PENDING(self_lane)
+LANE_PENDING(pair_lane)
 
 void weft__self_purge(struct self_lane *lane) {
-    pending_queue_init(&lane->pending);
+    pending_queue_init(&lane->pair.pending);
 }
 
 /* ---- the same operations in other states ----------------------------------------------------- */

@@ -90,15 +90,15 @@ void weft__self_key_close(struct lane_key *k) {
 }
 
 void weft__self_keys_end(struct self_lane *lane, weft_status_t status) {
-    for (struct self_key *key = self_iface(&lane->lane)->keys; key; key = key->next)
-        if (key->key.lane == &lane->lane) key_end(key, status);
+    for (struct self_key *key = self_iface(&lane->pair.lane)->keys; key; key = key->next)
+        if (key->key.lane == &lane->pair.lane) key_end(key, status);
 }
 
 /* They are freed with the lane. */
 void weft__self_keys_forget(struct self_lane *lane) {
-    struct self_key **at = &self_iface(&lane->lane)->keys;
+    struct self_key **at = &self_iface(&lane->pair.lane)->keys;
     while (*at)
-        if ((*at)->key.lane == &lane->lane)
+        if ((*at)->key.lane == &lane->pair.lane)
             unlink_key(at);
         else
             at = &(*at)->next;

@@ -6,7 +6,6 @@
 #include <transports/common.h>
 
 #define OF_FSM(m) container_of(m, struct self_lane, fsm)
-#define OF_JOB(j) container_of(j, struct self_lane, open)
 
 /* ---- the machine ----------------------------------------------------------------------------- */
 
@@ -46,7 +45,7 @@ static void on_effect(struct fsm *m, unsigned effect) {
     struct self_lane *lane = OF_FSM(m);
     switch ((enum self_lane_effect)effect) {
     case SELF_LANE_FX_PURGE:
-        lane->lane.ops = &weft__self_ops_closed;
+        lane->pair.lane.ops = &weft__self_ops_closed;
         lane->take = weft__self_refuse;
         weft__self_resume(lane);
         weft__self_purge(lane);
@@ -62,31 +61,30 @@ static void on_effect(struct fsm *m, unsigned effect) {
 }
 
 static void send_open(struct self_lane *lane) {
-    lane->lane.ops = &weft__self_ops_up;
+    lane->pair.lane.ops = &weft__self_ops_up;
     lane->take = weft__self_take;
-    lane->announce(lane);
+    pair_announce(&lane->pair);
     weft__self_retry(lane);
 }
 
 /* If the owner has closed the lane by then, only `closed` follows. */
 static void send_down(struct self_lane *lane) {
-    if (lane->lane.ops == &weft__self_ops_closed) return;
-    lane->lane.ops = &weft__self_ops_peer_closed;
+    if (lane->pair.lane.ops == &weft__self_ops_closed) return;
+    lane->pair.lane.ops = &weft__self_ops_peer_closed;
     lane->take = weft__self_refuse;
     weft__self_purge(lane);
     weft__self_keys_end(lane, WEFT_ERR_PEER_CLOSED);
     weft__self_drop_queue(lane, WEFT_ERR_PEER_CLOSED);
-    if (lane->lane.ops == &weft__self_ops_closed) return;
+    if (lane->pair.lane.ops == &weft__self_ops_closed) return;
     weft__causes_clear();
-    lane->lane.iface->up->down(&lane->lane, WEFT_ERR_PEER_CLOSED);
+    lane->pair.lane.iface->up->down(&lane->pair.lane, WEFT_ERR_PEER_CLOSED);
 }
 
 static void send_closed(struct self_lane *lane) {
-    struct reactor *r = lane->lane.iface->reactor;
-    weft__job_drop(r, &lane->open);
-    self_iface(&lane->lane)->n_lanes--;
+    struct reactor *r = lane->pair.lane.iface->reactor;
+    weft__job_drop(r, &lane->pair.job);
     weft__self_keys_forget(lane);
-    lane->lane.iface->up->closed(&lane->lane);
+    lane->pair.lane.iface->up->closed(&lane->pair.lane);
     weft__free_later(r, lane);
 }
 
@@ -103,7 +101,7 @@ void weft__self_step(struct self_lane *lane, unsigned event) {
 
 static void on_fail(struct fsm *m, unsigned event, enum fsm_verb why) {
     struct self_lane *lane = OF_FSM(m);
-    weft__log(weft__reactor_context(lane->lane.iface->reactor), WEFT_LOG_ERROR, "self",
+    weft__log(weft__reactor_context(lane->pair.lane.iface->reactor), WEFT_LOG_ERROR, "self",
               "lane %u: %s in state %s", m->id, m->port->machine->event_name[event],
               fsm_state_name(m));
 }
@@ -113,44 +111,21 @@ static const struct fsm_port port = {&weft__self_lane_machine, on_effect, on_fai
 /* ---- a pair of lanes ------------------------------------------------------------------------- */
 
 static void open_run(struct job *job) {
-    weft__self_step(OF_JOB(job), SELF_LANE_EV_OPEN);
+    weft__self_step((struct self_lane *)pair_of_job(job), SELF_LANE_EV_OPEN);
 }
 
-static void announce_accepted(struct self_lane *lane) {
-    lane->lane.iface->up->accepted(&lane->lane, lane->listen_arg);
-}
-static void announce_up(struct self_lane *lane) {
-    lane->lane.iface->up->up(&lane->lane);
-}
-
-static struct self_lane *lane_new(struct self_iface *iface, void (*announce)(struct self_lane *)) {
+static void lane_init(struct self_lane *lane) {
     static _Thread_local uint32_t next_id;
-    struct self_lane *lane = weft__new(iface, struct self_lane);
-    if (!lane) return NULL;
-    lane->lane = (struct lane){.ops = &weft__self_ops_new, .iface = &iface->iface};
-    inbox_init(&lane->inbox);
-    pending_queue_init(&lane->pending);
-    lane->announce = announce;
-    lane->open.run = open_run;
     fsm_init(&lane->fsm, &port, SELF_LANE_NEW, ++next_id);
-    iface->n_lanes++;
-    return lane;
 }
 
 static weft_status_t pair(struct self_iface *iface, void *listen_arg, struct lane **lane_p) {
-    struct self_lane *dialed = lane_new(iface, announce_up);
-    if (!dialed) return WEFT_ERR_NO_MEMORY;
-    struct self_lane *accepted = lane_new(iface, announce_accepted);
-    if (!accepted) {
-        iface->n_lanes--;
-        talloc_free(dialed);
-        return WEFT_ERR_NO_MEMORY;
-    }
-    dialed->peer = accepted;
-    accepted->peer = dialed;
-    accepted->listen_arg = listen_arg;
-    weft__job_post(iface->iface.reactor, &accepted->open);
-    weft__job_post(iface->iface.reactor, &dialed->open);
+    struct pair_lane *dialed;
+    weft_status_t st = weft__pair_new(&iface->iface, sizeof(struct self_lane), &weft__self_ops_new,
+                                      open_run, listen_arg, &dialed);
+    if (st != WEFT_OK) return st;
+    lane_init((struct self_lane *)dialed);
+    lane_init((struct self_lane *)dialed->peer);
     *lane_p = &dialed->lane;
     return WEFT_OK;
 }
@@ -163,10 +138,8 @@ void weft__self_close(struct lane *l, bool flush) {
 
 static weft_status_t connect_address(struct iface *i, const void *bytes, size_t len,
                                      struct lane **lane_p) {
-    const char *why;
-    weft_status_t st = weft__own_reachable(i, bytes, len, &why);
-    if (st < 0) return weft__fail(st, "self: %s", why);
-    return pair((struct self_iface *)i, NULL, lane_p);
+    weft_status_t st = weft__own_check(i, bytes, len);
+    return st < 0 ? st : pair((struct self_iface *)i, NULL, lane_p);
 }
 
 static struct tl_listener *find_lane(struct self_iface *iface, const char *where) {

@@ -3,8 +3,7 @@
 #define WEFT_TRANSPORTS_SELF_SELF_H
 
 #include <base/compiler.h>
-#include <transports/inbox.h>
-#include <transports/pending.h>
+#include <transports/pair.h>
 #include <transports/registry.h>
 
 #include "self_lane.fsm"
@@ -43,22 +42,16 @@ struct self_message {
 };
 
 struct self_lane {
-    struct lane lane;
+    struct pair_lane pair; /* its inbox: what it sent, not yet delivered to the peer */
     struct fsm fsm;
-    struct self_lane *peer; /* NULL: closed */
     /* NULL while not open or paused: messages wait */
     void (*take)(struct self_lane *lane, struct self_message *m);
-    struct inbox inbox; /* what it sent: not yet delivered to the peer */
     struct self_message fin;
-    struct pending_queue pending;
     struct self_lane *ready_next; /* in iface->ready while messages wait here */
     bool ready;
     /* by its owner: its peer is then not in iface->ready */
     bool paused;
     unsigned send_msg; /* SEND_…: calls to the owner that follow the step */
-    void (*announce)(struct self_lane *lane); /* `accepted` or `up` */
-    void *listen_arg;
-    struct job open;
 };
 
 struct tl_listener {
@@ -87,7 +80,6 @@ struct self_iface {
     struct self_message *small, *big; /* free */
     struct self_message *taken;       /* the message in its handler */
     uint8_t *scratch;                 /* buffer that assembles zcopy messages */
-    uint32_t n_lanes;
     struct self_mem *mems;
     struct self_key *keys;
 };
@@ -97,6 +89,9 @@ extern const struct lane_ops weft__self_ops_new, weft__self_ops_up, weft__self_o
 
 static inline struct self_iface *self_iface(struct lane *lane) {
     return (struct self_iface *)lane->iface;
+}
+static inline struct self_lane *self_peer(const struct self_lane *lane) {
+    return (struct self_lane *)lane->pair.peer;
 }
 
 void weft__self_step(struct self_lane *lane, unsigned event);
