@@ -23,9 +23,10 @@ weft_status_t weft__layout_check(const weft_layout_t *layout) {
 weft_status_t weft__layout_measure(const weft_layout_t *layout, const char *name, const void *base,
                                    size_t *len_p) {
     size_t len;
-    if (__builtin_mul_overflow(layout->block, layout->count, &len))
-        return weft__fail(WEFT_ERR_INVALID_PARAM, "%zu blocks of %zu bytes", layout->count,
-                          layout->block);
+    if (__builtin_mul_overflow(layout->block, layout->count, &len)) {
+        weft__fail(WEFT_ERR_INVALID_PARAM, "%zu blocks of %zu bytes", layout->count, layout->block);
+        return WEFT_ERR_INVALID_PARAM; /* which the compiler sees, too: len_p is not read then */
+    }
     weft_status_t st = weft__check_memory(name, base, len);
     if (st == WEFT_OK) *len_p = len;
     return st;
@@ -54,7 +55,7 @@ static weft_status_t set_strided(struct weft_request *req, const weft_layout_t *
     weft_iov_t iov[REQUEST_IOV_INLINE];
     size_t len;
     weft_status_t st = weft__layout_measure(layout, "base of the layout", base, &len);
-    if (st < 0) return st;
+    if (st != WEFT_OK) return st;
     if (weft__layout_is_dense(layout)) return weft__request_iov(req, &(weft_iov_t){base, len}, 1);
     if (layout->count <= REQUEST_IOV_INLINE) {
         for (size_t i = 0; i < layout->count; i++)

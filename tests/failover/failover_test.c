@@ -25,7 +25,7 @@ static void messages_with_kills(unsigned seed, int kills, int between) {
     survive_pair(sides, &t, seed);
     int killed = 0;
     uint64_t came = 0;
-    for (int round = 0; killed < kills; round++) {
+    while (killed < kills) {
         for (unsigned i = 0; i < 2; i++)
             for (unsigned n = survive_draw(&sides[i]) % 4; n; n--) survive_send(&sides[i]);
         survive_turn(sides, &t);

@@ -171,7 +171,6 @@ TEST(promoted_links_have_a_row_before_others) {
     weft_listener_t *listener;
     two_workers(&t, "tcp", settings, 4);
     weft_am_handler_set(t.b, 1, on_any, NULL);
-    int ready = 0;
     for (int i = 0; i < ALL; i++) { /* by URIs that differ, so that each has a link of its own */
         t.ready = 0;
         CHECK_EQ(weft_listen(t.b, "tcp://127.0.0.1:0",
@@ -181,7 +180,6 @@ TEST(promoted_links_have_a_row_before_others) {
         weft_ep_params_t params = {.on_ready = two_on_ready, .on_error = two_on_error, .arg = &t};
         CHECK_EQ(weft_connect(t.a, weft_listener_uri(listener), &params, &ep[i]), 0);
         UNTIL(&t, t.ready);
-        ready++;
     }
     look(&s, t.a);
     CHECK_EQ(used_rows(&s, &row), LIVE_LINKS);

@@ -318,10 +318,9 @@ TEST_WIRES(who_asks_and_does_not_listen_loses_its_endpoint) {
                    &(struct wire_get){
                        .ep = raw.half, .to = ASKED, .key = granted, .address = at(0), .len = ROOM});
     struct piece piece = {m.bytes, m.len};
-    int asked = 0;
     /* Only the victim is driven: what it answers fills the way. */
     for (int i = 0; i < 20000000 && !raw.victim_errors; i++) {
-        if (!raw.down && raw.lane->ops->am_bcopy(raw.lane, m.id, pack, &piece) == WEFT_OK) asked++;
+        if (!raw.down) raw.lane->ops->am_bcopy(raw.lane, m.id, pack, &piece);
         if (i % 64 == 0) two_turn(&raw.t);
         /* A sender over tcp must get its bytes to the kernel; it reads no more than that takes. */
         if (i % 1024 == 0 && !raw.victim_errors) weft__reactor_progress(raw.reactor, 1);
