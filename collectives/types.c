@@ -150,24 +150,22 @@ static weft_status_t move_plain(const struct coll_type *type, uint8_t *memory, u
                  : weft__cuda_write(place, memory, packed, len);
 }
 
-/* The same with blocks at a stride; elements that follow one another evenly in one copy. */
+/* The same with blocks at a stride: all elements in one copy. */
 static weft_status_t move_blocks(const struct coll_type *type, uint8_t *memory, uint8_t *packed,
                                  size_t count, const struct cuda_memory *found, bool packs) {
     const weft_layout_t *layout = &type->layout;
     bool even = type->extent == layout->count * layout->stride;
-    size_t copies = even ? 1 : count, rows = even ? count * layout->count : layout->count;
     struct cuda_place place;
+    const struct cuda_blocks blocks = {.device = memory,
+                                       .host = packed,
+                                       .width = layout->block,
+                                       .pitch = layout->stride,
+                                       .rows = even ? count * layout->count : layout->count,
+                                       .planes = even ? 1 : count,
+                                       .plane_pitch = type->extent};
     weft_status_t st = weft__cuda_place(type->given, found->context, &place);
-    for (size_t i = 0; i < copies && st == WEFT_OK; i++) {
-        struct cuda_blocks blocks = {.device = memory + i * type->extent,
-                                     .host = packed + i * rows * layout->block,
-                                     .width = layout->block,
-                                     .pitch = layout->stride,
-                                     .rows = rows};
-        st = packs ? weft__cuda_read_blocks(place, &blocks)
-                   : weft__cuda_write_blocks(place, &blocks);
-    }
-    return st;
+    if (st < 0) return st;
+    return packs ? weft__cuda_read_blocks(place, &blocks) : weft__cuda_write_blocks(place, &blocks);
 }
 
 static weft_status_t move_elements(const struct coll_type *type, uint8_t *memory, uint8_t *packed,

@@ -3,6 +3,7 @@
 #include "device_staging.h"
 #include "layout.h"
 #include <endpoints/core/worker.h>
+#include <transports/cuda/kernels.h>
 
 bool weft__device_holds_any(const weft_iov_t *iov, size_t n_iov) {
     for (size_t i = 0; iov && i < n_iov; i++)
@@ -52,6 +53,10 @@ static weft_status_t copy_rows(const struct device_memory *memory, size_t row, c
                                        .width = memory->block,
                                        .pitch = memory->stride,
                                        .rows = rows};
+    weft_status_t st = batch && memory->is_packed
+                           ? weft__cuda_batch_pack(batch, &blocks, to == TO_DEVICE)
+                           : WEFT_ERR_UNSUPPORTED;
+    if (st != WEFT_ERR_UNSUPPORTED) return st;
     if (batch)
         return to == TO_HOST ? weft__cuda_batch_read_blocks(batch, &blocks)
                              : weft__cuda_batch_write_blocks(batch, &blocks);
@@ -168,7 +173,8 @@ weft_status_t weft__device_layout(struct weft_worker *worker, const weft_layout_
     if (given && weft__layout_is_dense(given))
         memory->piece[0].len = len;
     else if (given)
-        memory->block = given->block, memory->stride = given->stride;
+        memory->block = given->block, memory->stride = given->stride,
+        memory->is_packed = given->block <= worker->device.packing;
     *layout_p = (weft_layout_t){.kind = WEFT_LAYOUT_USER, .user = &device_ops};
     *object_p = (weft_iov_t){memory, len};
     return WEFT_OK;

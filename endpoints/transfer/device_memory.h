@@ -25,6 +25,7 @@ struct device_piece {
 struct device_memory {
     size_t block, stride; /* block 0: no stride */
     bool is_of_one_place;
+    bool is_packed;                 /* its blocks are short: a kernel packs those of a batch */
     struct cuda_place place;        /* then */
     struct device_staging *staging; /* device_staging.h; NULL: none */
     size_t n;

@@ -41,6 +41,7 @@ void weft__device_copies_init(struct weft_worker *worker) {
     worker->device.blocking = given && given->cuda_context
                                   ? 0
                                   : weft__setting_u64(worker->context, SETTING_CUDA_BLOCKING);
+    worker->device.packing = weft__setting_u64(worker->context, SETTING_CUDA_PACKING);
     worker->device.depth = (uint32_t)weft__setting_u64(worker->context, SETTING_CUDA_DEPTH);
 }
 

@@ -246,10 +246,13 @@ TEST(a_persistent_collective_takes_device_memory) {
     down(&c);
 }
 
-TEST(a_strided_type_lies_on_a_device) {
-    enum { RANKS = 2, N = 50, ROWS = 4, BLOCK = 8, STRIDE = 24, EXTENT = 100 };
+/* Elements a whole number of strides apart are one 3D copy; others a 2D copy each. */
+static void gathers_elements(size_t extent, bool in_3d) {
+    enum { RANKS = 2, N = 50, ROWS = 4, BLOCK = 8, STRIDE = 24, EXTENT = 120 };
     struct crew c;
     static unsigned char host[RANKS][N * EXTENT], read[RANKS * N * EXTENT];
+    const unsigned *copies = dlsym(RTLD_DEFAULT, "double_copies_3d");
+    unsigned before = copies ? *copies : 0;
     up(&c, RANKS);
     weft_layout_t layout = {
         .kind = WEFT_LAYOUT_STRIDED, .count = ROWS, .block = BLOCK, .stride = STRIDE};
@@ -260,7 +263,7 @@ TEST(a_strided_type_lies_on_a_device) {
         CHECK_EQ(weft_datatype_create(c.rank[r].team,
                                       &(weft_datatype_params_t){.size = ROWS * BLOCK,
                                                                 .layout = &layout,
-                                                                .extent = EXTENT},
+                                                                .extent = extent},
                                       &type[r]),
                  WEFT_OK);
     }
@@ -271,10 +274,16 @@ TEST(a_strided_type_lies_on_a_device) {
         for (uint32_t from = 0; from < RANKS; from++)
             for (size_t e = 0; e < N; e++)
                 for (size_t row = 0; row < ROWS; row++)
-                    CHECK(memcmp(read + (from * N + e) * EXTENT + row * STRIDE,
-                                 host[from] + e * EXTENT + row * STRIDE, BLOCK) == 0);
+                    CHECK(memcmp(read + (from * N + e) * extent + row * STRIDE,
+                                 host[from] + e * extent + row * STRIDE, BLOCK) == 0);
     }
+    if (copies) CHECK_EQ(*copies > before, in_3d);
     down(&c);
+}
+
+TEST(a_strided_type_lies_on_a_device) {
+    gathers_elements(100, false);
+    gathers_elements(120, true);
 }
 
 /* ---- what goes wrong ------------------------------------------------------------------------- */

@@ -124,6 +124,39 @@ TEST_EACH(strides_and_mixed_pieces_are_staged) {
     two_down(&t);
 }
 
+/* Short blocks are packed and unpacked by kernels, longer ones are copied by the driver. */
+static void crosses_in_blocks(const char *transport, size_t block, bool by_kernel) {
+    enum { STRIDE = 1600, COUNT = 400 };
+    struct two t;
+    struct tally sent = {0}, received = {0};
+    const unsigned *packed = dlsym(RTLD_DEFAULT, "double_packed");
+    staged_up(&t, transport, small_chunks, 4);
+    unsigned before = packed ? *packed : 0;
+    char *to = filled(STRIDE * COUNT, 4), *from;
+    memcpy(in_host, out, STRIDE * COUNT);
+    from = filled(STRIDE * COUNT, 9);
+    weft_layout_t blocks = {WEFT_LAYOUT_STRIDED, block, STRIDE, COUNT, NULL, {0}};
+    weft_op_t send_op = {.done = tally, .arg = &sent, .layout = &blocks};
+    weft_op_t recv_op = {.done = tally, .arg = &received, .layout = &blocks};
+    CHECK_EQ(weft_tag_recv(two_b(&t), 1, ~0ull, &(weft_iov_t){to, 0}, 1, NULL, &recv_op),
+             WEFT_IN_PROGRESS);
+    CHECK_EQ(weft_tag_send(t.ep, 1, &(weft_iov_t){from, 0}, 1, &send_op), WEFT_IN_PROGRESS);
+    UNTIL(&t, sent.calls && received.calls);
+    CHECK(sent.status == WEFT_OK && received.status == WEFT_OK);
+    gpu.read(in, to, STRIDE * COUNT);
+    for (size_t i = 0; i < COUNT; i++) memcpy(in_host + i * STRIDE, out + i * STRIDE, block);
+    CHECK(memcmp(in, in_host, STRIDE * COUNT) == 0);
+    if (packed) CHECK_EQ(*packed > before, by_kernel);
+    gpu.release(from);
+    gpu.release(to);
+    two_down(&t);
+}
+
+TEST_EACH(short_blocks_are_packed_by_kernels) {
+    crosses_in_blocks(transport, 300, true);
+    crosses_in_blocks(transport, 700, false);
+}
+
 /* ---- the worker ------------------------------------------------------------------------------ */
 
 /* While the device copies, the worker takes part in a conversation of host memory. */

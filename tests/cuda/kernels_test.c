@@ -179,8 +179,24 @@ TEST(halves_are_summed_in_float32) {
 
 /* ---- packing --------------------------------------------------------------------------------- */
 
+static void pack_in_a_batch(const struct cuda_blocks *blocks, bool unpacks) {
+    struct cuda_batch batch;
+    CHECK_EQ(
+        weft__cuda_batch_begin(&batch, (struct cuda_place){.context = gpu.context}, CUDA_BLOCKING),
+        WEFT_OK);
+    CHECK_EQ(weft__cuda_batch_pack(&batch, blocks, unpacks), WEFT_OK);
+    CHECK_EQ(weft__cuda_batch_wait(&batch), WEFT_OK);
+}
+
+/* `packed` is memory of the host that is registered. */
 static void packs(const struct pack_arguments *shape, char *packed, char *laid_out) {
-    struct pack_arguments args = *shape;
+    const struct cuda_blocks blocks = {.device = laid_out,
+                                       .host = packed,
+                                       .width = shape->block,
+                                       .pitch = shape->stride,
+                                       .rows = shape->rows,
+                                       .planes = shape->count,
+                                       .plane_pitch = shape->extent};
     size_t all = shape->count * shape->rows * shape->block;
     size_t reach = shape->count * shape->extent + shape->rows * shape->stride;
     for (size_t i = 0; i < reach; i++) host[0][i] = (unsigned char)next_random();
@@ -189,17 +205,11 @@ static void packs(const struct pack_arguments *shape, char *packed, char *laid_o
         for (size_t r = 0; r < shape->rows; r++, at += shape->block)
             memcpy(at, host[0] + e * shape->extent + r * shape->stride, shape->block);
     gpu.write(laid_out, host[0], reach);
-    args.packed = (uintptr_t)packed;
-    args.laid_out = (uintptr_t)laid_out;
-    CHECK_EQ(weft__cuda_pack(gpu.context, &args), WEFT_OK);
-    wait_for_work();
-    gpu.read(got, packed, all);
-    CHECK(memcmp(got, expected, all) == 0);
+    pack_in_a_batch(&blocks, false);
+    CHECK(memcmp(packed, expected, all) == 0);
     memset(host[1], 0xee, reach);
     gpu.write(laid_out, host[1], reach);
-    args.unpacks = 1;
-    CHECK_EQ(weft__cuda_pack(gpu.context, &args), WEFT_OK);
-    wait_for_work();
+    pack_in_a_batch(&blocks, true);
     gpu.read(got, laid_out, reach);
     for (size_t e = 0; e < shape->count; e++)
         for (size_t r = 0; r < shape->rows; r++)
@@ -217,10 +227,30 @@ TEST(strided_blocks_are_packed_and_unpacked) {
         {.count = 4, .extent = 77, .rows = 5, .stride = 13, .block = 3},
     };
     if (!there_are_kernels()) SKIP("the library has no kernels");
-    char *packed = gpu_alloc(MOST_BYTES), *laid_out = gpu_alloc(MOST_BYTES);
+    static char packed[MOST_BYTES];
+    char *laid_out = gpu_alloc(MOST_BYTES);
+    CHECK_EQ(weft__cuda_pin(gpu.context, packed, sizeof packed), WEFT_OK);
     for (size_t i = 0; i < sizeof args / sizeof *args; i++)
         for (unsigned shift = 0; shift < 3; shift++) packs(&args[i], packed + shift, laid_out);
-    gpu.release(packed);
+    weft__cuda_unpin(packed);
+    gpu.release(laid_out);
+}
+
+/* Memory that no kernel can reach is left to the driver's copies, and the batch goes on. */
+TEST(memory_that_is_not_registered_is_not_packed) {
+    static char host_rows[10 * 8];
+    struct cuda_batch batch;
+    char *laid_out = gpu_alloc(10 * 16);
+    const struct cuda_blocks blocks = {
+        .device = laid_out, .host = host_rows, .width = 8, .pitch = 16, .rows = 10};
+    gpu.write(laid_out, host[0], 160);
+    CHECK_EQ(
+        weft__cuda_batch_begin(&batch, (struct cuda_place){.context = gpu.context}, CUDA_BLOCKING),
+        WEFT_OK);
+    CHECK_EQ(weft__cuda_batch_pack(&batch, &blocks, false), WEFT_ERR_UNSUPPORTED);
+    CHECK_EQ(weft__cuda_batch_read_blocks(&batch, &blocks), WEFT_OK);
+    CHECK_EQ(weft__cuda_batch_wait(&batch), WEFT_OK);
+    for (size_t i = 0; i < 10; i++) CHECK(memcmp(host_rows + i * 8, host[0] + i * 16, 8) == 0);
     gpu.release(laid_out);
 }
 

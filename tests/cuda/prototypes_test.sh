@@ -17,6 +17,7 @@ trap 'rm -rf "$scratch"' EXIT
 #define __CUDA_API_VERSION_INTERNAL /* the names of cuda.h with their versions */
 #include <cuda.h>
 #define CUDA_MEMCPY2D_st WEFT_MEMCPY2D
+#define CUDA_MEMCPY3D_st WEFT_MEMCPY3D
 #include <transports/cuda/driver.h>
 #define SAME(type, own) _Static_assert(__builtin_types_compatible_p(type, own), #type)
 SAME(CUdeviceptr, cuda_pointer);
@@ -52,6 +53,13 @@ _Static_assert(sizeof(CUDA_MEMCPY2D) == sizeof(own_blocks), "size");
 MEMBER(srcXInBytes) MEMBER(srcY) MEMBER(srcMemoryType) MEMBER(srcHost) MEMBER(srcDevice) MEMBER(srcArray) MEMBER(srcPitch)
 MEMBER(dstXInBytes) MEMBER(dstY) MEMBER(dstMemoryType) MEMBER(dstHost) MEMBER(dstDevice) MEMBER(dstArray) MEMBER(dstPitch)
 MEMBER(WidthInBytes) MEMBER(Height)
+#undef MEMBER
+typedef struct WEFT_MEMCPY3D own_planes;
+_Static_assert(sizeof(CUDA_MEMCPY3D) == sizeof(own_planes), "size");
+#define MEMBER(name) _Static_assert(offsetof(CUDA_MEMCPY3D, name) == offsetof(own_planes, name), #name);
+MEMBER(srcMemoryType) MEMBER(srcHost) MEMBER(srcDevice) MEMBER(srcPitch) MEMBER(srcHeight)
+MEMBER(dstMemoryType) MEMBER(dstHost) MEMBER(dstDevice) MEMBER(dstPitch) MEMBER(dstHeight)
+MEMBER(WidthInBytes) MEMBER(Height) MEMBER(Depth)
 /* From here on the driver's own types stand behind the names of driver.def. */
 #define cuda_result CUresult
 #define cuda_attribute CUpointer_attribute
@@ -61,6 +69,7 @@ MEMBER(WidthInBytes) MEMBER(Height)
 #define cuda_range_handle CUmemRangeHandleType
 #define cuda_ipc_handle CUipcMemHandle_st
 #undef CUDA_MEMCPY2D_st
+#undef CUDA_MEMCPY3D_st
 #define CUDA_CALL(field, symbol, parameters) \
     _Static_assert(__builtin_types_compatible_p(CUresult CUDAAPI parameters, __typeof__(symbol)), #symbol);
 #include <transports/cuda/driver.def>

@@ -27,6 +27,7 @@ size_t weft__cuda_chunk_size(const struct cuda_copies *copies);
 struct device_copies {
     struct cuda_copies *copies; /* from the first use */
     size_t blocking;            /* the longest copy that is waited for, rather than staged */
+    size_t packing;             /* the longest block of a stride that a kernel packs */
     uint32_t depth;             /* chunks of one message */
 };
 

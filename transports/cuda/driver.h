@@ -53,6 +53,21 @@ struct CUDA_MEMCPY2D_st {
     size_t dstPitch, WidthInBytes, Height;
 };
 
+/* The same of planes of such rows. */
+struct CUDA_MEMCPY3D_st {
+    size_t srcXInBytes, srcY, srcZ, srcLOD;
+    unsigned srcMemoryType;
+    const void *srcHost;
+    cuda_pointer srcDevice;
+    void *srcArray, *reserved0;
+    size_t srcPitch, srcHeight, dstXInBytes, dstY, dstZ, dstLOD;
+    unsigned dstMemoryType;
+    void *dstHost;
+    cuda_pointer dstDevice;
+    void *dstArray, *reserved1;
+    size_t dstPitch, dstHeight, WidthInBytes, Height, Depth;
+};
+
 struct cuda_uuid {
     char bytes[16];
 };

@@ -23,7 +23,7 @@ static const char *const kernel_name[N_KERNELS] = {
 
 struct queue {
     cuda_context context;
-    cuda_stream stream;
+    cuda_stream stream; /* NULL: its device has no kernels */
     cuda_function kernel[N_KERNELS];
     unsigned most_blocks;
 };
@@ -74,9 +74,11 @@ static weft_status_t take_queue(const struct cuda_driver *driver, cuda_context c
     if (!found && n_queues < MOST_QUEUES) {
         struct queue queue = {.context = context};
         st = make_queue(driver, &queue);
-        if (st == WEFT_OK) *(found = &queues[n_queues++]) = queue;
+        if (st == WEFT_OK || st == WEFT_ERR_UNSUPPORTED) *(found = &queues[n_queues++]) = queue;
     }
     if (found) *queue_p = *found;
+    if (found && !found->stream && st == WEFT_OK)
+        st = weft__fail(WEFT_ERR_UNSUPPORTED, "no kernels for this device");
     pthread_mutex_unlock(&queues_mutex);
     if (st == WEFT_OK && !found)
         st = weft__fail(WEFT_ERR_UNSUPPORTED, "more than %d contexts", MOST_QUEUES);
@@ -125,15 +127,18 @@ struct launch {
     uint64_t threads; /* that have something to do */
     const void *args;
 };
-static weft_status_t launch(const struct cuda_driver *driver, const struct queue *queue,
-                            void *arg) {
-    const struct launch *l = arg;
+static weft_status_t launch_in(const struct cuda_driver *driver, const struct queue *queue,
+                               const struct launch *l, cuda_stream stream) {
     uint64_t blocks = l->threads / THREADS + 1;
     if (blocks > queue->most_blocks) blocks = queue->most_blocks;
     void *args[] = {(void *)(uintptr_t)l->args};
     cuda_result r = driver->launch(queue->kernel[l->kernel], (unsigned)blocks, 1, 1, THREADS, 1, 1,
-                                   0, queue->stream, args, NULL);
+                                   0, stream, args, NULL);
     return weft__cuda_status(r, "could not start a kernel");
+}
+static weft_status_t launch(const struct cuda_driver *driver, const struct queue *queue,
+                            void *arg) {
+    return launch_in(driver, queue, arg, queue->stream);
 }
 
 bool weft__cuda_reduces(unsigned type, unsigned reduction) {
@@ -155,9 +160,34 @@ weft_status_t weft__cuda_reduce(cuda_context context, unsigned type,
     return in_context(context, true, launch, &l);
 }
 
-weft_status_t weft__cuda_pack(cuda_context context, const struct pack_arguments *args) {
-    struct launch l = {PACK_KERNEL, args->count * args->rows * args->block, args};
-    return l.threads ? in_context(context, true, launch, &l) : WEFT_OK;
+static weft_status_t take_a_copy(const struct cuda_driver *driver, const struct queue *queue,
+                                 void *arg) {
+    (void)driver;
+    *(struct queue *)arg = *queue;
+    return WEFT_OK;
+}
+
+weft_status_t weft__cuda_batch_pack(struct cuda_batch *batch, const struct cuda_blocks *blocks,
+                                    bool unpacks) {
+    const struct cuda_driver *driver = batch->driver;
+    size_t planes = blocks->planes ? blocks->planes : 1;
+    cuda_pointer packed = 0;
+    struct queue queue;
+    if (!driver->host_device_pointer ||
+        driver->host_device_pointer(&packed, blocks->host, 0) != 0 ||
+        in_context(batch->place.context, true, take_a_copy, &queue) < 0)
+        return WEFT_ERR_UNSUPPORTED;
+    const struct pack_arguments args = {.packed = packed,
+                                        .laid_out = (uintptr_t)blocks->device,
+                                        .count = planes,
+                                        .extent = blocks->plane_pitch,
+                                        .rows = blocks->rows,
+                                        .stride = blocks->pitch,
+                                        .block = blocks->width,
+                                        .unpacks = unpacks};
+    struct launch l = {PACK_KERNEL, planes * blocks->rows * blocks->width, &args};
+    weft_status_t st = l.threads ? launch_in(driver, &queue, &l, batch->stream) : WEFT_OK;
+    return st < 0 ? weft__cuda_batch_fail(batch, st) : st;
 }
 
 struct span {

@@ -12,6 +12,7 @@
 
 #include "driver.h"
 #include "kernels/arguments.h"
+#include "memory.h"
 
 /* Made by tools/cuda_image. */
 extern const unsigned char weft__cuda_image[];
@@ -24,7 +25,6 @@ weft_status_t weft__cuda_reduce(cuda_context context, unsigned type,
                                 const struct reduce_arguments *args);
 /* Is there a kernel for it? */
 bool weft__cuda_reduces(unsigned type, unsigned reduction);
-weft_status_t weft__cuda_pack(cuda_context context, const struct pack_arguments *args);
 weft_status_t weft__cuda_copy(cuda_context context, uint64_t to, uint64_t from, size_t len);
 
 /* WEFT_OK: all that was queued is done. WEFT_IN_PROGRESS; or the error of what failed. */
@@ -33,6 +33,15 @@ weft_status_t weft__cuda_queue_state(cuda_context context);
 weft_status_t weft__cuda_queue_stream(cuda_context context, cuda_stream *stream_p);
 /* After an error: the next use makes a new stream, as for a new context at the same address. */
 void weft__cuda_queue_drop(cuda_context context);
+
+/*
+ * Blocks between a device and memory of the host that the driver has registered, by a kernel, within
+ * the batch: in place of weft__cuda_batch_read_blocks or, with `unpacks`, _write_blocks. It is for
+ * blocks that are too short for copies. UNSUPPORTED: there are no kernels, or the driver does not
+ * know that memory; the batch goes on. Another error: the batch has ended.
+ */
+weft_status_t weft__cuda_batch_pack(struct cuda_batch *batch, const struct cuda_blocks *blocks,
+                                    bool unpacks);
 
 /* Device memory of the library's own. */
 weft_status_t weft__cuda_alloc(cuda_context context, size_t len, uint64_t *at_p);

@@ -173,8 +173,7 @@ static void leave_context(const struct cuda_batch *batch) {
     if (batch->place.context) (void)batch->driver->context_pop(&popped);
 }
 
-/* Nothing of it is under way any more. */
-static weft_status_t fail_batch(struct cuda_batch *batch, weft_status_t status) {
+weft_status_t weft__cuda_batch_fail(struct cuda_batch *batch, weft_status_t status) {
     (void)batch->driver->stream_wait(batch->stream);
     drop_stream(batch->driver, batch->place, batch->use);
     leave_context(batch);
@@ -185,7 +184,7 @@ static const char could_not_copy[] = "could not copy device memory";
 
 static weft_status_t added(struct cuda_batch *batch, cuda_result result) {
     if (LIKELY(result == 0)) return WEFT_OK;
-    return fail_batch(batch, weft__cuda_status(result, could_not_copy));
+    return weft__cuda_batch_fail(batch, weft__cuda_status(result, could_not_copy));
 }
 
 weft_status_t weft__cuda_batch_read(struct cuda_batch *batch, void *to, const void *device,
@@ -200,41 +199,81 @@ weft_status_t weft__cuda_batch_write(struct cuda_batch *batch, void *device, con
 weft_status_t weft__cuda_batch_copy(struct cuda_batch *batch, void *to, const void *from,
                                     size_t len) {
     if (!batch->driver->copy_within)
-        return fail_batch(batch, weft__fail(WEFT_ERR_UNSUPPORTED, "no copies between devices"));
+        return weft__cuda_batch_fail(batch,
+                                     weft__fail(WEFT_ERR_UNSUPPORTED, "no copies between devices"));
     return added(batch,
                  batch->driver->copy_within(pointer_of(to), pointer_of(from), len, batch->stream));
 }
 
-weft_status_t weft__cuda_batch_read_blocks(struct cuda_batch *batch,
-                                           const struct cuda_blocks *blocks) {
-    const struct CUDA_MEMCPY2D_st copy = {.srcMemoryType = CUDA_KIND_DEVICE,
-                                          .srcDevice = pointer_of(blocks->device),
-                                          .srcPitch = blocks->pitch,
-                                          .dstMemoryType = CUDA_KIND_HOST,
-                                          .dstHost = blocks->host,
-                                          .dstPitch = blocks->width,
-                                          .WidthInBytes = blocks->width,
-                                          .Height = blocks->rows};
-    return added(batch, batch->driver->copy_blocks(&copy, batch->stream));
+/* Copies of blocks, between device and host, are one of the driver's: 3D where the planes are a
+ * whole number of rows apart, else 2D for each. */
+enum blocks_way { BLOCKS_READ, BLOCKS_WRITE };
+
+static bool is_copied_in_3d(const struct cuda_driver *driver, const struct cuda_blocks *blocks) {
+    return driver->copy_planes && blocks->plane_pitch % blocks->pitch == 0 &&
+           blocks->plane_pitch / blocks->pitch >= blocks->rows;
 }
 
+static cuda_result copy_in_3d(const struct cuda_batch *batch, const struct cuda_blocks *blocks,
+                              enum blocks_way way) {
+    size_t height = blocks->plane_pitch / blocks->pitch;
+    struct CUDA_MEMCPY3D_st copy = {
+        .WidthInBytes = blocks->width, .Height = blocks->rows, .Depth = blocks->planes};
+    if (way == BLOCKS_READ) {
+        copy.srcMemoryType = CUDA_KIND_DEVICE, copy.dstMemoryType = CUDA_KIND_HOST;
+        copy.srcDevice = pointer_of(blocks->device), copy.dstHost = blocks->host;
+        copy.srcPitch = blocks->pitch, copy.srcHeight = height;
+        copy.dstPitch = blocks->width, copy.dstHeight = blocks->rows;
+    } else {
+        copy.srcMemoryType = CUDA_KIND_HOST, copy.dstMemoryType = CUDA_KIND_DEVICE;
+        copy.srcHost = blocks->host, copy.dstDevice = pointer_of(blocks->device);
+        copy.srcPitch = blocks->width, copy.srcHeight = blocks->rows;
+        copy.dstPitch = blocks->pitch, copy.dstHeight = height;
+    }
+    return batch->driver->copy_planes(&copy, batch->stream);
+}
+
+static cuda_result copy_in_2d(const struct cuda_batch *batch, const struct cuda_blocks *blocks,
+                              size_t plane, enum blocks_way way) {
+    char *device = (char *)blocks->device + plane * blocks->plane_pitch;
+    char *host = (char *)blocks->host + plane * blocks->rows * blocks->width;
+    struct CUDA_MEMCPY2D_st copy = {.WidthInBytes = blocks->width, .Height = blocks->rows};
+    if (way == BLOCKS_READ) {
+        copy.srcMemoryType = CUDA_KIND_DEVICE, copy.dstMemoryType = CUDA_KIND_HOST;
+        copy.srcDevice = pointer_of(device), copy.dstHost = host;
+        copy.srcPitch = blocks->pitch, copy.dstPitch = blocks->width;
+    } else {
+        copy.srcMemoryType = CUDA_KIND_HOST, copy.dstMemoryType = CUDA_KIND_DEVICE;
+        copy.srcHost = host, copy.dstDevice = pointer_of(device);
+        copy.srcPitch = blocks->width, copy.dstPitch = blocks->pitch;
+    }
+    return batch->driver->copy_blocks(&copy, batch->stream);
+}
+
+static weft_status_t add_blocks(struct cuda_batch *batch, const struct cuda_blocks *blocks,
+                                enum blocks_way way) {
+    size_t planes = blocks->planes ? blocks->planes : 1;
+    cuda_result result = 0;
+    if (planes > 1 && is_copied_in_3d(batch->driver, blocks))
+        return added(batch, copy_in_3d(batch, blocks, way));
+    for (size_t i = 0; i < planes && result == 0; i++) result = copy_in_2d(batch, blocks, i, way);
+    return added(batch, result);
+}
+
+weft_status_t weft__cuda_batch_read_blocks(struct cuda_batch *batch,
+                                           const struct cuda_blocks *blocks) {
+    return add_blocks(batch, blocks, BLOCKS_READ);
+}
 weft_status_t weft__cuda_batch_write_blocks(struct cuda_batch *batch,
                                             const struct cuda_blocks *blocks) {
-    const struct CUDA_MEMCPY2D_st copy = {.srcMemoryType = CUDA_KIND_HOST,
-                                          .srcHost = blocks->host,
-                                          .srcPitch = blocks->width,
-                                          .dstMemoryType = CUDA_KIND_DEVICE,
-                                          .dstDevice = pointer_of(blocks->device),
-                                          .dstPitch = blocks->pitch,
-                                          .WidthInBytes = blocks->width,
-                                          .Height = blocks->rows};
-    return added(batch, batch->driver->copy_blocks(&copy, batch->stream));
+    return add_blocks(batch, blocks, BLOCKS_WRITE);
 }
 
 weft_status_t weft__cuda_batch_wait(struct cuda_batch *batch) {
     cuda_result result = batch->driver->stream_wait(batch->stream);
     if (result != 0)
-        return fail_batch(batch, weft__cuda_status(result, "a copy of device memory failed"));
+        return weft__cuda_batch_fail(batch,
+                                     weft__cuda_status(result, "a copy of device memory failed"));
     leave_context(batch);
     return WEFT_OK;
 }
@@ -242,7 +281,7 @@ weft_status_t weft__cuda_batch_wait(struct cuda_batch *batch) {
 weft_status_t weft__cuda_batch_then(struct cuda_batch *batch, cuda_host_fn fn, void *arg) {
     cuda_result result = batch->driver->host_call ? batch->driver->host_call(batch->stream, fn, arg)
                                                   : batch->driver->stream_wait(batch->stream);
-    if (result != 0) return fail_batch(batch, weft__cuda_status(result, could_not_copy));
+    if (result != 0) return weft__cuda_batch_fail(batch, weft__cuda_status(result, could_not_copy));
     leave_context(batch);
     if (!batch->driver->host_call) fn(arg);
     return WEFT_OK;

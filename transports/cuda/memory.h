@@ -43,10 +43,12 @@ cuda_context weft__cuda_current(void);
 weft_status_t weft__cuda_read(struct cuda_place place, void *to, const void *device, size_t len);
 weft_status_t weft__cuda_write(struct cuda_place place, void *device, const void *from, size_t len);
 
-/* `rows` blocks of `width` bytes on the device, `pitch` bytes apart; dense on the host. */
+/* `planes` (0: one) of `rows` blocks of `width` bytes on the device: the blocks `pitch` bytes
+ * apart, the planes `plane_pitch`; dense on the host. */
 struct cuda_blocks {
     void *device, *host;
     size_t width, pitch, rows;
+    size_t planes, plane_pitch;
 };
 weft_status_t weft__cuda_read_blocks(struct cuda_place place, const struct cuda_blocks *blocks);
 weft_status_t weft__cuda_write_blocks(struct cuda_place place, const struct cuda_blocks *blocks);
@@ -76,6 +78,8 @@ weft_status_t weft__cuda_batch_read_blocks(struct cuda_batch *batch,
                                            const struct cuda_blocks *blocks);
 weft_status_t weft__cuda_batch_write_blocks(struct cuda_batch *batch,
                                             const struct cuda_blocks *blocks);
+/* Ends it: nothing of it is under way any more. Returns `status`. */
+weft_status_t weft__cuda_batch_fail(struct cuda_batch *batch, weft_status_t status);
 /* Blocks until all of it is copied. */
 weft_status_t weft__cuda_batch_wait(struct cuda_batch *batch);
 /* `fn` is called on the driver's thread when all of it is copied, and never if the context fails

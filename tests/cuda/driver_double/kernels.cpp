@@ -20,7 +20,7 @@ enum { NOT_FOUND = 500, ILLEGAL_ADDRESS = 700 };
 /* Where the host finds an operand; 0: not within device memory that this context reaches. */
 uint64_t operand(uint64_t at, size_t bytes) {
     const struct allocation *a = double_find(at);
-    if (!a || (a->host && !a->registered) || a->context != double_current()) return 0;
+    if (!a || (a->host ? !a->registered : a->context != double_current())) return 0;
     return (uint64_t)(uintptr_t)double_alias(at, bytes);
 }
 
@@ -96,6 +96,8 @@ result cuModuleGetFunction(const struct kernel **function, void *, const char *n
     return NOT_FOUND;
 }
 
+unsigned double_packed;
+
 result cuLaunchKernel(const struct kernel *kernel, unsigned grid_x, unsigned grid_y,
                       unsigned grid_z, unsigned block_x, unsigned block_y, unsigned block_z,
                       unsigned, void *stream, void **params, void **extra) {
@@ -113,6 +115,7 @@ result cuLaunchKernel(const struct kernel *kernel, unsigned grid_x, unsigned gri
         l->reduce = *(const struct reduce_arguments *)params[0];
     else
         l->pack = *(const struct pack_arguments *)params[0];
+    if (!kernel->reduce) double_packed++;
     if (kernel->reduce ? take(&l->reduce, kernel->width) : take(&l->pack))
         return double_enqueue(stream, run_launch, l);
     free(l);

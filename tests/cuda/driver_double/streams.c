@@ -349,18 +349,23 @@ struct copy {
     char *to;
     const char *from;
     size_t to_pitch, from_pitch, width, rows;
+    size_t planes, to_plane, from_plane; /* bytes between planes */
     result result;
 };
 static result run_copy(void *arg) {
     const struct copy *c = arg;
     if (double_copy_delay_us) usleep(double_copy_delay_us);
-    for (size_t i = 0; c->result == SUCCESS && i < c->rows; i++)
-        memcpy(c->to + i * c->to_pitch, c->from + i * c->from_pitch, c->width);
+    for (size_t p = 0; c->result == SUCCESS && p < c->planes; p++)
+        for (size_t i = 0; i < c->rows; i++)
+            memcpy(c->to + p * c->to_plane + i * c->to_pitch,
+                   c->from + p * c->from_plane + i * c->from_pitch, c->width);
     return c->result;
 }
 
 unsigned double_copy_delay_us;
 bool double_fail_late;
+
+unsigned double_copies_3d;
 
 /* Memory of a device belongs to the current context, or was opened there. */
 static bool is_reachable(pointer at) {
@@ -370,8 +375,13 @@ static bool is_reachable(pointer at) {
 
 /* A copy that is to fail does so in the call, or (double_fail_late) in its stream. */
 static result add_copy(pointer to, pointer from, struct copy copy, void *stream) {
-    size_t to_len = copy.rows ? (copy.rows - 1) * copy.to_pitch + copy.width : 0,
-           from_len = copy.rows ? (copy.rows - 1) * copy.from_pitch + copy.width : 0;
+    bool none = !copy.rows || !copy.planes;
+    size_t to_len = none ? 0
+                         : (copy.planes - 1) * copy.to_plane + (copy.rows - 1) * copy.to_pitch +
+                               copy.width,
+           from_len = none ? 0
+                           : (copy.planes - 1) * copy.from_plane +
+                                 (copy.rows - 1) * copy.from_pitch + copy.width;
     result r = double_usable(double_current());
     if (r != SUCCESS) return r;
     if (!is_reachable(to) && !is_reachable(from)) return INVALID_CONTEXT;
@@ -387,9 +397,10 @@ static result add_copy(pointer to, pointer from, struct copy copy, void *stream)
     return double_enqueue(stream, run_copy, own);
 }
 static result add_line(pointer to, pointer from, size_t len, void *stream) {
-    return add_copy(to, from,
-                    (struct copy){.to_pitch = len, .from_pitch = len, .width = len, .rows = 1},
-                    stream);
+    return add_copy(
+        to, from,
+        (struct copy){.to_pitch = len, .from_pitch = len, .width = len, .rows = 1, .planes = 1},
+        stream);
 }
 static pointer address(const void *at) {
     return (pointer)(uintptr_t)at;
@@ -448,6 +459,38 @@ result cuMemcpy2DAsync_v2(const struct blocks *b, void *stream) {
                     (struct copy){.to_pitch = b->dst_pitch,
                                   .from_pitch = b->src_pitch,
                                   .width = b->width,
-                                  .rows = b->rows},
+                                  .rows = b->rows,
+                                  .planes = 1},
+                    stream);
+}
+
+struct planes {
+    size_t src_x, src_y, src_z, src_lod;
+    unsigned src_kind;
+    const char *src_host;
+    pointer src_device;
+    void *src_array, *reserved0;
+    size_t src_pitch, src_height, dst_x, dst_y, dst_z, dst_lod;
+    unsigned dst_kind;
+    char *dst_host;
+    pointer dst_device;
+    void *dst_array, *reserved1;
+    size_t dst_pitch, dst_height, width, rows, planes;
+};
+result cuMemcpy3DAsync_v2(const struct planes *p, void *stream) {
+    pointer to = p->dst_kind == KIND_DEVICE ? p->dst_device : address(p->dst_host);
+    pointer from = p->src_kind == KIND_DEVICE ? p->src_device : address(p->src_host);
+    if (p->width > p->src_pitch || p->width > p->dst_pitch || p->rows > p->src_height ||
+        p->rows > p->dst_height)
+        return INVALID_VALUE;
+    double_copies_3d++;
+    return add_copy(to, from,
+                    (struct copy){.to_pitch = p->dst_pitch,
+                                  .from_pitch = p->src_pitch,
+                                  .width = p->width,
+                                  .rows = p->rows,
+                                  .planes = p->planes,
+                                  .to_plane = p->dst_pitch * p->dst_height,
+                                  .from_plane = p->src_pitch * p->src_height},
                     stream);
 }
