@@ -168,7 +168,11 @@ void weft__post_over(const struct weft_request *req) {
 
 static weft_status_t post_submission(struct posted *p, const weft_op_t *op) {
     struct weft_ep *ep = weft__idmap_find(&p->worker->eps, p->ep);
-    if (p->ep && !ep) return WEFT_ERR_CLOSED;
+    weft_status_t st = p->ep && !ep ? WEFT_ERR_CLOSED : p->handle.status;
+    if (st < 0) {
+        if (p->args.drop) p->args.drop(&p->args);
+        return st;
+    }
     return p->fn(p->ep ? (void *)ep : p->worker, &p->args, op);
 }
 
@@ -197,7 +201,7 @@ static void run_submission(struct remote *remote) {
     if (p->gate) weft__timer_release(p->worker->reactor, &p->deadline);
     weft_op_t op = op_of(p);
     weft__causes_clear(); /* the call below notes causes of this failure */
-    weft_status_t st = p->handle.status < 0 ? p->handle.status : post_submission(p, &op);
+    weft_status_t st = post_submission(p, &op);
     if (st != WEFT_IN_PROGRESS) {
         notify_when_there(p, st);
         return;

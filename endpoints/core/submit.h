@@ -17,6 +17,9 @@ struct submit_args {
     size_t n_iov;
     const void *bytes; /* a header of the program, or another array */
     size_t n_bytes;
+    /* optional: called by the owner's thread in place of the submission's function, which will not
+     * be called, to free what the arguments hold */
+    void (*drop)(const struct submit_args *args);
 };
 
 /* Posts the operation on the owner thread. `object` is the endpoint or the worker. */

@@ -120,7 +120,8 @@ struct weft_worker {
 
     struct worker_callbacks callbacks;
     struct worker_pools pools;
-    struct list left_flushes; /* rma/flush.c: lane requests of flushes that ended early */
+    struct list late_receives; /* messages/am_late.c */
+    struct list left_flushes;  /* rma/flush.c: lane requests of flushes that ended early */
     struct worker_driver driver;
 
     const struct features *features; /* what other rooms hang on links and endpoints */

@@ -436,18 +436,19 @@ weft_status_t weft_am_recv(weft_am_t *am, const weft_iov_t *iov, size_t n_iov,
     bool laid_out = op && op->layout, on_device = weft__call_is_of_device(iov, n_iov, op);
     size_t room = am->len;
     weft_status_t st = weft__worker_check(arrival->worker);
-    if (st == WEFT_OK) st = weft__check_op(op, 0);
+    if (st == WEFT_OK) st = weft__check_streamed_op(op, 0);
     if (st == WEFT_OK && !laid_out) st = weft__iov_measure(iov, n_iov, &room);
     if (st < 0) return st;
     if (room < am->len) return too_short(room, am->len);
-    if (!laid_out && !on_device && !arrival->offer) {
-        weft__iov_scatter(iov, n_iov, 0, am->data, am->len);
-        return WEFT_OK;
-    }
     if (arrival->offer && arrival->taken)
         return weft__fail(WEFT_ERR_EXISTS, "the payload was requested before");
     if (arrival->offer && !arrival->ep->link)
         return weft__fail(WEFT_ERR_CLOSED, "the endpoint was lost");
+    if (op && op->stream) return weft__am_recv_late(am, iov, n_iov, op);
+    if (!laid_out && !on_device && !arrival->offer) {
+        weft__iov_scatter(iov, n_iov, 0, am->data, am->len);
+        return WEFT_OK;
+    }
 
     struct weft_request *req = weft__request_new(arrival->worker, &weft__receive_kind);
     if (!req) return WEFT_ERR_NO_MEMORY;

@@ -13,6 +13,12 @@ struct am_recv_desc {
     bool taken; /* the offer, or the record */
 };
 
+/* weft_am_recv with op->stream, of arguments that were checked. */
+weft_status_t weft__am_recv_late(weft_am_t *am, const weft_iov_t *iov, size_t n_iov,
+                                 const weft_op_t *op);
+/* The sender withdraws its offer. False: no such receive stands for it. */
+bool weft__am_late_withdrawn(const struct link *link, uint32_t offer);
+
 /* Calls the handler; an offer that it leaves is refused. */
 void weft__am_handle(struct am_recv_desc *arrival, const struct am_handler *handler, weft_am_t *am);
 

@@ -2,13 +2,15 @@
 
 #include <endpoints/failover/retain.h>
 #include <endpoints/messages/am.h>
+#include <endpoints/messages/am_recv.h>
 #include <endpoints/messages/tag.h>
 #include <endpoints/rma/rma.h>
 #include <endpoints/threads/thread.h>
 
-/* A thread may hold an offered active message until the program polls for it. */
+/* A thread may hold an offered active message until the program polls for it; or its receive waits
+ * for a stream. */
 static bool am_withdrawn(struct link *link, uint32_t offer) {
-    return weft__thread_withdrawn(link, offer);
+    return weft__thread_withdrawn(link, offer) || weft__am_late_withdrawn(link, offer);
 }
 
 const struct transfer_users weft__transfer_users = {

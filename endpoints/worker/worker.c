@@ -267,6 +267,7 @@ static void init_lists(struct weft_worker *worker) {
                             &worker->callbacks.held_done,
                             &worker->callbacks.held_posted,
                             &worker->pools.requests,
+                            &worker->late_receives,
                             &worker->left_flushes};
     for (unsigned i = 0; i < sizeof lists / sizeof *lists; i++) list_init(lists[i]);
     for (unsigned i = 0; i < WORKER_PEERS; i++) list_init(&worker->peers[i]);

@@ -94,6 +94,10 @@ WEFT_API weft_status_t weft_am_send(weft_ep_t *ep, unsigned id, const void *head
  * Receives the payload into `iov`, which is borrowed until completion. Call it within the handler.
  * Returns WEFT_OK if the payload was already here.
  *
+ * With op->stream the payload is kept until its turn, and `iov` is written then: here, or, for a
+ * payload that waits at its sender, there. A receive that is cancelled before its turn, or whose
+ * deadline passes, ends the sender's operation as CANCELLED.
+ *
  * Errors: TRUNCATED if `iov` is shorter than the payload (nothing is written). For a payload that
  * waits at its sender also: EXISTS if it was requested before; CLOSED if the endpoint was lost. It
  * ends as CANCELLED if the sender withdraws the message.

@@ -181,7 +181,7 @@ typedef struct weft_layout weft_layout_t; /* weft/layout.h */
  * beginning. CU_STREAM_LEGACY and CU_STREAM_PER_THREAD name the default streams, since NULL is no
  * stream. Errors: UNSUPPORTED if the process has not loaded the CUDA driver, if the driver lacks
  * stream memory operations, if the stream is being captured (but for weft_coll_start, which is
- * recorded in the graph), and for operations that take no stream: closes, weft_am_recv, operations
+ * recorded in the graph), and for operations that take no stream: closes, operations
  * on regions and resources. IO, with the driver's error.
  *
  * A close cannot be cancelled: its *request_p is set to NULL. A revocation, release or invalidation

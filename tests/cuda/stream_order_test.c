@@ -145,7 +145,121 @@ TEST_WAYS(active_messages_streams_puts_gets_and_atomics_take_a_stream) {
     rma_down(&r);
 }
 
-/* Whatever ends an operation, its stream goes on. */
+/* ---- receives of active messages ------------------------------------------------------------- */
+
+struct late {
+    weft_op_t op;
+    weft_request_t *request;
+    char *to;
+    size_t n;
+    struct tally done;
+    weft_status_t st;
+};
+
+static void receive_behind_a_stream(weft_ep_t *ep, weft_am_t *am, void *arg) {
+    struct late *late = arg;
+    late->n++;
+    late->st = weft_am_recv(am, &(weft_iov_t){late->to, LEN}, 1, &late->op);
+}
+
+static void late_up(struct two *t, const char *transport, struct late *late, void *stream,
+                    char *to) {
+    two_up(t, transport);
+    *late = (struct late){.to = to};
+    late->op = (weft_op_t){
+        .done = tally, .arg = &late->done, .request_p = &late->request, .stream = stream};
+    CHECK_EQ(weft_am_handler_set(two_b(t), 5, receive_behind_a_stream, late), WEFT_OK);
+}
+
+/* The handler has returned by then; what was in the memory before is what the stream reads. */
+static void is_received_in_its_turn(const char *transport, size_t len, uint32_t flags) {
+    struct two t;
+    struct late late;
+    struct tally sent = {0};
+    int go;
+    gpu_load();
+    void *stream = gpu_stream();
+    char *device = gpu_alloc(LEN);
+    late_up(&t, transport, &late, stream, device);
+    pattern(first, LEN, 1);
+    pattern(second, len, 2);
+    gpu.write(device, first, LEN);
+    memset(got, 0, LEN);
+    gpu_block(stream, &go);
+    gpu_copy(got, device, LEN, stream);
+    weft_op_t op = {.done = tally, .arg = &sent, .flags = flags};
+    weft_status_t st = weft_am_send(t.ep, 5, "h", 1, &(weft_iov_t){second, len}, 1, &op);
+    UNTIL(&t, late.n == 1);
+    CHECK_EQ(late.st, WEFT_IN_PROGRESS);
+    some_turns(&t);
+    CHECK_EQ(late.done.calls, 0);
+    gpu_unblock(&go);
+    UNTIL(&t, late.done.calls && (st == WEFT_OK || sent.calls));
+    CHECK(late.done.status == WEFT_OK && sent.status == WEFT_OK);
+    CHECK_EQ(gpu.stream_wait(stream), 0);
+    CHECK(memcmp(got, first, LEN) == 0);
+    gpu.read(got, device, len);
+    CHECK(memcmp(got, second, len) == 0);
+    CHECK_EQ(gpu.stream_destroy(stream), 0);
+    gpu.release(device);
+    two_down(&t);
+}
+TEST_EACH(an_active_message_is_received_behind_the_work_of_a_stream) {
+    is_received_in_its_turn(transport, 0, 0);
+    is_received_in_its_turn(transport, 100, 0);
+    is_received_in_its_turn(transport, 6000, WEFT_AM_EAGER);
+    is_received_in_its_turn(transport, LEN, WEFT_AM_RENDEZVOUS);
+}
+
+enum early { CANCELLED, WITHDRAWN, CLOSED };
+
+/* An offer that waits for the stream, and either side ends it. */
+static void ends_before_its_turn(const char *transport, enum early how) {
+    struct two t;
+    struct late late;
+    struct tally sent = {0};
+    weft_request_t *sending = NULL;
+    int go;
+    gpu_load();
+    void *stream = gpu_stream();
+    late_up(&t, transport, &late, stream, got);
+    pattern(second, LEN, 2);
+    memset(got, 7, LEN);
+    gpu_block(stream, &go);
+    weft_op_t op = {
+        .done = tally, .arg = &sent, .request_p = &sending, .flags = WEFT_AM_RENDEZVOUS};
+    CHECK_EQ(weft_am_send(t.ep, 5, NULL, 0, &(weft_iov_t){second, LEN}, 1, &op), WEFT_IN_PROGRESS);
+    UNTIL(&t, late.n == 1);
+    CHECK_EQ(late.st, WEFT_IN_PROGRESS);
+    if (how == CANCELLED) weft_request_cancel(late.request);
+    if (how == WITHDRAWN) weft_request_cancel(sending);
+    if (how == CLOSED) CHECK(weft_ep_close(t.back, WEFT_CLOSE_ABORT, NULL) >= 0);
+    if (how == CLOSED) t.back = NULL;
+    UNTIL(&t, sent.calls);
+    if (how == WITHDRAWN) some_turns(&t);
+    CHECK(how != WITHDRAWN || late.done.calls == 0);
+    gpu_unblock(&go);
+    UNTIL(&t, late.done.calls);
+    CHECK_EQ(late.done.calls, 1);
+    if (how == CLOSED) {
+        CHECK(sent.status < 0 && late.done.status < 0);
+    } else {
+        CHECK_EQ(sent.status, WEFT_ERR_CANCELLED);
+        CHECK_EQ(late.done.status, WEFT_ERR_CANCELLED);
+    }
+    CHECK(got[0] == 7 && got[LEN - 1] == 7);
+    CHECK_EQ(gpu.stream_wait(stream), 0);
+    CHECK_EQ(gpu.stream_destroy(stream), 0);
+    two_down(&t);
+}
+TEST_EACH(a_receive_that_waits_for_a_stream_ends_by_either_side) {
+    ends_before_its_turn(transport, CANCELLED);
+    ends_before_its_turn(transport, WITHDRAWN);
+    ends_before_its_turn(transport, CLOSED);
+}
+
+/* ---- flushes, early ends ---------------------------------------------------------------------- */
+
 /* What the stream put before it is at the peer when later work of the stream goes on. */
 TEST_WAYS(a_flush_takes_its_turn_in_a_stream) {
     struct rma r;
@@ -174,6 +288,7 @@ TEST_WAYS(a_flush_takes_its_turn_in_a_stream) {
     rma_down(&r);
 }
 
+/* Whatever ends an operation, its stream goes on. */
 TEST_EACH(an_operation_that_ends_early_releases_its_stream) {
     struct two t;
     struct tally done[3] = {{0}};

@@ -35,9 +35,9 @@ weft_status_t weft__cuda_queue_stream(cuda_context context, cuda_stream *stream_
 void weft__cuda_queue_drop(cuda_context context);
 
 /*
- * Blocks between a device and memory of the host that the driver has registered, by a kernel, within
- * the batch: in place of weft__cuda_batch_read_blocks or, with `unpacks`, _write_blocks. It is for
- * blocks that are too short for copies. UNSUPPORTED: there are no kernels, or the driver does not
+ * Blocks between a device and registered memory of the host, by a kernel, within the batch: in
+ * place of weft__cuda_batch_read_blocks or, with `unpacks`, _write_blocks. It is for blocks that
+ * are too short for copies. UNSUPPORTED: there are no kernels, or the driver does not
  * know that memory; the batch goes on. Another error: the batch has ended.
  */
 weft_status_t weft__cuda_batch_pack(struct cuda_batch *batch, const struct cuda_blocks *blocks,
