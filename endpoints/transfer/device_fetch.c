@@ -198,8 +198,10 @@ static weft_status_t copy_out(struct device_fetch *fetch) {
 static struct cuda_place place_for(const struct weft_request *req) {
     const struct device_memory *to = weft__request_device(req);
     struct cuda_place place;
-    if (to && to->is_of_one_place) return to->place;
-    (void)weft__cuda_place(weft__reactor_given(req->worker->reactor), NULL, &place); /* it admits */
+    if (to && to->is_of_one_place)
+        place = to->place;
+    else
+        (void)weft__cuda_place(weft__reactor_given(req->worker->reactor), NULL, &place);
     if (!place.context) place.context = weft__cuda_current();
     return place;
 }

@@ -27,6 +27,7 @@ SAME(CUstream, cuda_stream);
 SAME(CUhostFn, cuda_host_fn);
 SAME(CUmodule, cuda_module);
 SAME(CUfunction, cuda_function);
+SAME(CUmemGenericAllocationHandle, cuda_handle);
 _Static_assert(sizeof(CUresult) == sizeof(cuda_result), "CUresult");
 _Static_assert(sizeof(CUstreamCaptureStatus) == sizeof(cuda_capture), "CUstreamCaptureStatus");
 _Static_assert(sizeof(CUpointer_attribute) == sizeof(cuda_attribute), "CUpointer_attribute");
@@ -40,6 +41,12 @@ _Static_assert(CU_MEMORYTYPE_DEVICE == CUDA_KIND_DEVICE, "kind");
 _Static_assert(CU_POINTER_ATTRIBUTE_CONTEXT == CUDA_POINTER_CONTEXT, "attribute");
 _Static_assert(CU_POINTER_ATTRIBUTE_MEMORY_TYPE == CUDA_POINTER_KIND, "attribute");
 _Static_assert(CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD == 1, "as in dmabuf.c");
+_Static_assert(sizeof(CUmemAllocationHandleType) == sizeof(cuda_handle_type), "CUmemAllocationHandleType");
+_Static_assert(CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES == CUDA_POINTER_HANDLE_TYPES, "attribute");
+_Static_assert(CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR == 1, "as in memory_file.c");
+_Static_assert(CU_MEM_LOCATION_TYPE_DEVICE == 1 && CU_MEM_ACCESS_FLAGS_PROT_READWRITE == 3, "as there");
+_Static_assert(sizeof(CUmemAccessDesc) == sizeof(struct cuda_access), "CUmemAccessDesc");
+_Static_assert(offsetof(CUmemAccessDesc, flags) == offsetof(struct cuda_access, flags), "flags");
 _Static_assert(sizeof(CUuuid) == sizeof(struct cuda_uuid), "CUuuid");
 _Static_assert(sizeof(CUipcMemHandle) == sizeof(struct cuda_ipc_handle), "CUipcMemHandle");
 _Static_assert(CU_POINTER_ATTRIBUTE_BUFFER_ID == CUDA_POINTER_BUFFER, "attribute");
@@ -66,6 +73,8 @@ MEMBER(WidthInBytes) MEMBER(Height) MEMBER(Depth)
 #define cuda_capture CUstreamCaptureStatus
 #define cuda_device_attribute CUdevice_attribute
 #define cuda_uuid CUuuid_st
+#define cuda_handle_type CUmemAllocationHandleType
+#define cuda_access CUmemAccessDesc_st
 #define cuda_range_handle CUmemRangeHandleType
 #define cuda_ipc_handle CUipcMemHandle_st
 #undef CUDA_MEMCPY2D_st

@@ -258,7 +258,7 @@ TEST_EACH(a_receive_that_waits_for_a_stream_ends_by_either_side) {
     ends_before_its_turn(transport, CLOSED);
 }
 
-/* ---- flushes, early ends ---------------------------------------------------------------------- */
+/* ---- flushes, early ends -------------------------------------------------------------------- */
 
 /* What the stream put before it is at the peer when later work of the stream goes on. */
 TEST_WAYS(a_flush_takes_its_turn_in_a_stream) {

@@ -24,6 +24,8 @@ typedef struct CUstream_st *cuda_stream;
 typedef struct CUmod_st *cuda_module;
 typedef struct CUfunc_st *cuda_function;
 typedef unsigned cuda_device_attribute;
+typedef unsigned cuda_handle_type;      /* CUmemAllocationHandleType */
+typedef unsigned long long cuda_handle; /* CUmemGenericAllocationHandle */
 
 enum { CUDA_OUT_OF_MEMORY = 2, CUDA_NOT_READY = 600, CUDA_NON_BLOCKING = 1 };
 enum { CUDA_DEVICE_MULTIPROCESSORS = 16 };
@@ -35,7 +37,8 @@ enum {
     CUDA_POINTER_MANAGED = 8,
     CUDA_POINTER_DEVICE = 9,
     CUDA_POINTER_RANGE_BEGIN = 11,
-    CUDA_POINTER_RANGE_LEN = 12
+    CUDA_POINTER_RANGE_LEN = 12,
+    CUDA_POINTER_HANDLE_TYPES = 14
 };
 
 /* A copy of `rows` blocks of `width` bytes, with the names of cuda.h. */
@@ -70,6 +73,12 @@ struct CUDA_MEMCPY3D_st {
 
 struct cuda_uuid {
     char bytes[16];
+};
+/* CUmemAccessDesc: what a device may do with mapped memory. */
+struct cuda_access {
+    unsigned kind;
+    int device;
+    unsigned flags;
 };
 struct cuda_ipc_handle {
     char bytes[64];

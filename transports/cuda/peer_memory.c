@@ -51,6 +51,8 @@ static weft_status_t get_handle(const struct cuda_driver *driver, const struct c
                                 struct cuda_export *made) {
     cuda_context popped;
     if (driver->device_uuid(&made->device, memory->device) != 0) return WEFT_ERR_UNSUPPORTED;
+    if (weft__cuda_file_of(made->base, made->size, made->buffer, &made->file) == WEFT_OK)
+        return WEFT_OK; /* memory_file.h remembers it */
     if (memory->context && driver->context_push(memory->context) != 0) return WEFT_ERR_UNSUPPORTED;
     cuda_result result = driver->ipc_handle(&made->handle, made->base);
     if (memory->context) (void)driver->context_pop(&popped);
@@ -73,7 +75,7 @@ static weft_status_t export_allocation(const struct cuda_driver *driver,
     }
     weft_status_t st = get_handle(driver, memory, &new);
     if (st < 0) return st;
-    if (cache) cache->exported[cache->next_exported++ % N_CUDA_EXPORTS] = new;
+    if (cache && !new.file.process) cache->exported[cache->next_exported++ % N_CUDA_EXPORTS] = new;
     *made = new;
     return WEFT_OK;
 }
@@ -115,7 +117,8 @@ static struct cuda_import *find_open(const struct cuda_export *e, cuda_context c
         if (import->context == context && import->of.process == e->process &&
             import->of.buffer == e->buffer && import->of.base == e->base &&
             import->of.size == e->size &&
-            memcmp(&import->of.handle, &e->handle, sizeof e->handle) == 0)
+            memcmp(&import->of.handle, &e->handle, sizeof e->handle) == 0 &&
+            import->of.file.process == e->file.process && import->of.file.fd == e->file.fd)
             return import;
     }
     return NULL;
@@ -126,7 +129,10 @@ static void close_import(struct cuda_import *import) {
     cuda_context popped;
     list_remove(&import->of_all);
     bool entered = import->context && driver->context_push(import->context) == 0;
-    (void)driver->ipc_close((cuda_pointer)(uintptr_t)import->at);
+    if (import->of.file.process)
+        weft__cuda_file_unmap((cuda_pointer)(uintptr_t)import->at, import->of.size);
+    else
+        (void)driver->ipc_close((cuda_pointer)(uintptr_t)import->at);
     if (entered) (void)driver->context_pop(&popped);
     talloc_free(import);
     n_unused--;
@@ -158,16 +164,24 @@ static weft_status_t open_handle(const struct cuda_driver *driver, struct cuda_i
     cuda_context popped;
     cuda_pointer at = 0;
     if (import->context && driver->context_push(import->context) != 0) return WEFT_ERR_UNSUPPORTED;
-    cuda_result result = driver->ipc_open(&at, import->of.handle, PEERS_TOO);
+    weft_status_t st;
+    if (import->of.file.process) {
+        st = weft__cuda_file_map(&import->of.file, import->of.size, &at);
+    } else {
+        cuda_result result = driver->ipc_open(&at, import->of.handle, PEERS_TOO);
+        st = result == 0                    ? WEFT_OK
+             : result == CUDA_OUT_OF_MEMORY ? WEFT_ERR_NO_MEMORY
+                                            : WEFT_ERR_UNSUPPORTED;
+    }
     if (import->context) (void)driver->context_pop(&popped);
     import->at = (char *)(uintptr_t)at;
-    if (result == CUDA_OUT_OF_MEMORY) return WEFT_ERR_NO_MEMORY;
-    return result == 0 ? WEFT_OK : WEFT_ERR_UNSUPPORTED;
+    return st;
 }
 
-/* The peer may have named another size than the allocation has. */
+/* The peer may have named another size than the allocation has. A file is mapped in that size. */
 static bool is_so_large(const struct cuda_import *import) {
     struct cuda_memory memory;
+    if (import->of.file.process) return true;
     if (!weft__cuda_find(import->at, &memory)) return false;
     size_t before = (size_t)(import->at - (char *)memory.base);
     return import->of.size <= memory.len - before;
@@ -266,4 +280,5 @@ void weft__cuda_imports_close(void) {
         if (import->users == 0) close_import(import);
     }
     pthread_mutex_unlock(&mutex);
+    weft__cuda_files_close();
 }

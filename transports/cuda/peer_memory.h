@@ -1,5 +1,6 @@
 /*
- * Device memory of another process on this host (CUDA IPC).
+ * Device memory of another process on this host: by CUDA IPC, or, for memory of virtual memory
+ * management, by its file (memory_file.h).
  *
  * The owner exports a range: plain data that it sends to the other process. That imports it, and
  * gets an address that copies work with in its own contexts. Handles are opened once for each
@@ -11,7 +12,7 @@
 #ifndef WEFT_TRANSPORTS_CUDA_PEER_MEMORY_H
 #define WEFT_TRANSPORTS_CUDA_PEER_MEMORY_H
 
-#include "driver.h"
+#include "memory_file.h"
 
 #include <stdint.h>
 
@@ -21,6 +22,7 @@ struct cuda_export {
     uint64_t base, size, address, len;
     struct cuda_uuid device;
     struct cuda_ipc_handle handle;
+    struct cuda_file file; /* in place of the handle, where it has a process */
 };
 
 /* Errors: UNSUPPORTED: no device memory, or none that the driver exports. Any thread. */

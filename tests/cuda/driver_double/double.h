@@ -46,6 +46,7 @@ struct allocation {
     char *device, *alias;
     size_t len;
     bool managed, host, registered, opened;
+    struct block *block; /* of virtual memory management, mapped here; of no context */
     struct context *context;
     unsigned long long buffer_id;
     int fd;
@@ -63,6 +64,8 @@ struct allocation *double_find(pointer at);
 /* Where the double reads and writes `len` bytes at an address of the device, or of the host. NULL:
  * an address of the device that has not so many. */
 char *double_alias(pointer at, size_t len);
+struct allocation *double_map_at(void *at, struct context *context, int fd, size_t len,
+                                 bool managed);
 struct allocation *double_map(struct context *context, int fd, size_t len, bool managed);
 void double_unmap(struct allocation *a);
 

@@ -97,8 +97,12 @@ static struct allocation *new_allocation(struct allocation made) {
 }
 
 struct allocation *double_map(struct context *context, int fd, size_t len, bool managed) {
+    return double_map_at(NULL, context, fd, len, managed);
+}
+struct allocation *double_map_at(void *at, struct context *context, int fd, size_t len,
+                                 bool managed) {
     int access = managed ? PROT_READ | PROT_WRITE : PROT_NONE;
-    char *device = mmap(NULL, len, access, MAP_SHARED, fd, 0);
+    char *device = mmap(at, len, access, MAP_SHARED | (at ? MAP_FIXED : 0), fd, 0);
     char *alias = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (device == MAP_FAILED || alias == MAP_FAILED) return NULL;
     return new_allocation((struct allocation){.device = device,
@@ -304,10 +308,11 @@ static result attribute_of(const struct allocation *a, unsigned attribute, void 
     case 6: *(unsigned *)value = 1; break; /* SYNC_MEMOPS */
     case 7: *(unsigned long long *)value = a ? a->buffer_id : 0; break;
     case 8: *(unsigned *)value = a && a->managed; break;
-    case 9: *(int *)value = a && a->context ? a->context->device : -2; break;
-    case 10: *(unsigned *)value = a && !a->host && !a->managed && !a->opened; break;
+    case 9: *(int *)value = !a ? -2 : a->context ? a->context->device : a->block ? 0 : -2; break;
+    case 10: *(unsigned *)value = a && !a->host && !a->managed && !a->opened && !a->block; break;
     case 11: *(char **)value = a ? a->device : NULL; break;
     case 12: *(size_t *)value = a ? a->len : 0; break;
+    case 14: *(unsigned long long *)value = a && a->block ? 1 : 0; break;
     default: return INVALID_VALUE;
     }
     return SUCCESS;
