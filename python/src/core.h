@@ -160,6 +160,7 @@ weft_context_t *weft__py_context_handle(PyObject *context);
 bool weft__py_enter(struct worker *worker, PyThreadState **was_p);
 void weft__py_leave(struct worker *worker, PyThreadState *was);
 int weft__py_turn(struct worker *worker, unsigned budget); /* weft_worker_progress */
+int weft__py_wait(struct worker *worker, int timeout_ms);  /* weft_worker_wait */
 void weft__py_adopt(struct worker *worker, struct child *child, void **handle);
 void weft__py_disown(struct child *child);
 int weft__py_open(struct worker *worker); /* 0, or -1 and ClosedError */

@@ -85,15 +85,21 @@ static int breathe(void) {
     Py_BEGIN_ALLOW_THREADS Py_END_ALLOW_THREADS return PyErr_CheckSignals();
 }
 
-/* Drives the worker until the operation has ended; takes the request, and gives its result. */
+/*
+ * Drives the worker until the operation has ended; takes the request, and gives its result. A wait
+ * spins before it sleeps, and its looks at memory cost no system call, while each progress of a
+ * worker whose descriptor a loop watches asks the kernel and arms the descriptor again.
+ */
 static PyObject *polled(struct request *r) {
-    enum { TURNS = 4096 };
+    enum { TURNS = 4096, WAIT_MS = 1 };
     struct worker *worker = r->worker;
     PyObject *value = NULL;
     int n = 0;
     for (unsigned turns = 1; r->status == WEFT_IN_PROGRESS; turns++) {
-        n = weft__py_turn(worker, 0);
-        if (n < 0 || (turns % TURNS == 0 && breathe() < 0)) break;
+        n = weft__py_wait(worker, WAIT_MS);
+        bool late = n == WEFT_ERR_TIMED_OUT;
+        if (late) n = 0;
+        if (n < 0 || ((late || turns % TURNS == 0) && breathe() < 0)) break;
     }
     if (n < 0) {
         weft__py_raise(worker->state, n);

@@ -131,19 +131,33 @@ static void dealloc(PyObject *self) {
 
 /* ---- driving ---- */
 
-int weft__py_turn(struct worker *w, unsigned budget) {
+static int drive(struct worker *w, int (*fn)(weft_worker_t *worker, int arg), int arg) {
     int n;
     w->turning = true;
     if (w->unlock) {
         w->unlocked = PyEval_SaveThread();
-        n = weft_worker_progress(w->handle, budget);
+        n = fn(w->handle, arg);
         PyEval_RestoreThread(w->unlocked);
         w->unlocked = NULL;
     } else {
-        n = weft_worker_progress(w->handle, budget);
+        n = fn(w->handle, arg);
     }
     w->turning = false;
     return n;
+}
+
+static int progress(weft_worker_t *worker, int budget) {
+    return weft_worker_progress(worker, (unsigned)budget);
+}
+int weft__py_turn(struct worker *w, unsigned budget) {
+    return drive(w, progress, (int)budget);
+}
+
+static int wait_for(weft_worker_t *worker, int timeout_ms) {
+    return weft_worker_wait(worker, timeout_ms);
+}
+int weft__py_wait(struct worker *w, int timeout_ms) {
+    return drive(w, wait_for, timeout_ms);
 }
 
 static PyObject *worker_progress(PyObject *self, PyObject *const *args, Py_ssize_t n_args) {

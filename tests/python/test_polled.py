@@ -46,6 +46,14 @@ class Polled(unittest.TestCase):
             with self.assertRaises(weft.RefusedError):
                 worker.run(worker.connect("tcp://127.0.0.1:1"))
 
+    def test_a_wait_looks_at_memory_without_arming_the_descriptor_each_time(self):
+        with weft.Worker(polls=True) as worker:
+            worker.fd()  # as a loop would watch it
+            before = worker.counters()["worker.sleeps"]
+            with self.assertRaises(weft.TimedOutError):
+                worker.tag_recv(bytearray(1), 5, 2**64 - 1, 50)
+            self.assertLess(worker.counters()["worker.sleeps"] - before, 500)
+
     def test_remote_memory_within_one_call(self):
         with weft.Worker() as worker, weft.Worker() as owner:
             listener = owner.listen()
