@@ -238,7 +238,8 @@ weft_status_t weft__collective_restart(struct weft_coll *kept, const weft_op_t *
     c->team = kept->team;
     c->call = kept->call;
     c->kept = kept;
-    return collective_begin(kept->team, c, op);
+    weft_status_t st = c->call.staging ? weft__staging_pack(c->call.staging) : WEFT_OK;
+    return st < 0 ? st : collective_begin(kept->team, c, op);
 }
 
 /* ---- messages -------------------------------------------------------------------------------- */

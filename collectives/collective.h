@@ -43,7 +43,9 @@ static inline void coll_reduce(const struct coll_call *call, void *to, const voi
         call->reduce(to, left, right, count);
 }
 
-/* types.c: unpacks a result, and frees what was packed; or only that. */
+/* types.c: packs what a persistent one sends: at each start. Errors: IO, NO_MEMORY. */
+weft_status_t weft__staging_pack(const struct coll_staging *staging);
+/* Unpacks a result, and frees what was packed; or only that. A persistent one's stays. */
 void weft__staging_end(struct coll_staging *staging, weft_status_t *status_p);
 void weft__staging_drop(struct coll_staging *staging);
 

@@ -16,11 +16,7 @@ static weft_status_t make_persistent(weft_team_t *team, const weft_coll_args_t *
     weft_status_t st =
         weft__coll_resolve(team, args, flags | COLL_PERSISTENT, coll, &coll->call, &coll->nothing);
     if (st < 0 || coll->nothing) return st;
-    if (coll->call.staging) {
-        weft__staging_drop(coll->call.staging);
-        return weft__fail(WEFT_ERR_UNSUPPORTED,
-                          "a type with a layout, or device memory, of a persistent collective");
-    }
+    if (coll->call.staging) talloc_steal(coll, coll->call.staging);
     return coll->call.algorithm < N_ALGORITHMS ? weft__steps_keep(coll) : WEFT_OK;
 }
 

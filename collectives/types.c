@@ -100,10 +100,23 @@ weft_status_t weft_reduction_create(weft_team_t *team, weft_reduce_fn reduce, vo
 
 /* ---- packing --------------------------------------------------------------------------------- */
 
+/* What is read or written of a buffer. */
+struct pieces {
+    uint32_t n;
+    bool blocks; /* those of a vector; else one of `count` elements */
+    struct coll_vector v;
+};
+
 struct coll_staging {
     struct coll_type type;
     uint8_t *packed; /* DST's */
     uint8_t *dst;    /* the program's */
+    /* of a persistent collective, which packs at each start */
+    bool is_kept;
+    struct coll_shape shape;
+    struct pieces src;
+    uint8_t *packed_src;
+    const void *from;
     uint32_t n_pieces;
     struct piece piece[]; /* of DST, packed bytes */
 };
@@ -185,12 +198,6 @@ static weft_status_t move_elements(const struct coll_type *type, uint8_t *memory
 
 /* ---- what a call reads and writes ------------------------------------------------------------ */
 
-struct pieces {
-    uint32_t n;
-    bool blocks; /* those of a vector; else one of `count` elements */
-    struct coll_vector v;
-};
-
 static void pieces_of(const struct coll_shape *shape, struct pieces *src, struct pieces *dst) {
     bool root = shape->rank == shape->root;
     *src = *dst = (struct pieces){.n = 1};
@@ -238,12 +245,12 @@ static uint64_t packed_bytes(const struct coll_shape *shape, const struct pieces
     return most;
 }
 
-static weft_status_t pack_source(const struct coll_shape *shape, const struct pieces *src,
-                                 const struct coll_staging *staging, const void *from,
-                                 uint8_t *packed) {
+weft_status_t weft__staging_pack(const struct coll_staging *staging) {
+    const struct pieces *src = &staging->src;
     weft_status_t st = WEFT_OK;
     for (uint32_t i = 0; i < src->n && st == WEFT_OK; i++)
-        st = move_elements(&staging->type, (uint8_t *)from, packed, piece_at(shape, src, i), true);
+        st = move_elements(&staging->type, (uint8_t *)(uintptr_t)staging->from, staging->packed_src,
+                           piece_at(&staging->shape, src, i), true);
     return st;
 }
 
@@ -256,7 +263,7 @@ static void note_result(const struct coll_shape *shape, const struct pieces *dst
 }
 
 static weft_status_t stage_as(const weft_team_t *team, const struct coll_type *type,
-                              const struct coll_shape *shape, struct coll_call *call) {
+                              const struct coll_shape *shape, bool keeps, struct coll_call *call) {
     struct pieces src, dst;
     pieces_of(shape, &src, &dst);
     struct coll_staging *staging = weft__realloc(
@@ -266,18 +273,21 @@ static weft_status_t stage_as(const weft_team_t *team, const struct coll_type *t
     staging->type = *type;
     staging->type.given = weft__reactor_given(team->reactor);
     staging->dst = call->dst;
+    staging->is_kept = keeps;
+    staging->shape = *shape;
+    staging->src = src;
+    staging->from = bcast ? call->dst : call->src;
     staging->packed = weft__alloc(staging, packed_bytes(shape, &dst) + 1, "packed");
-    uint8_t *packed =
+    staging->packed_src =
         bcast ? staging->packed : weft__alloc(staging, packed_bytes(shape, &src) + 1, "packed");
-    weft_status_t st = staging->packed && packed ? WEFT_OK : WEFT_ERR_NO_MEMORY;
-    if (st == WEFT_OK)
-        st = pack_source(shape, &src, staging, bcast ? call->dst : call->src, packed);
+    weft_status_t st = staging->packed && staging->packed_src ? WEFT_OK : WEFT_ERR_NO_MEMORY;
+    if (st == WEFT_OK && !staging->is_kept) st = weft__staging_pack(staging);
     if (st < 0) {
         talloc_free(staging);
         return st;
     }
     note_result(shape, &dst, staging);
-    call->src = packed;
+    call->src = staging->packed_src;
     call->dst = staging->packed;
     call->in_place = false;
     call->staging = staging;
@@ -287,7 +297,7 @@ static weft_status_t stage_as(const weft_team_t *team, const struct coll_type *t
 weft_status_t weft__stage_device(const weft_team_t *team, struct coll_call *call) {
     struct coll_shape shape = weft__coll_shape(team, call);
     struct coll_type plain = {.size = call->width, .extent = call->width};
-    return stage_as(team, &plain, &shape, call);
+    return stage_as(team, &plain, &shape, false, call);
 }
 
 /* All memory that the call reads and writes here lies on a device. */
@@ -310,11 +320,11 @@ weft_status_t weft__stage(const weft_team_t *team, weft_datatype_t type,
         call->memory = COLL_CUDA;
         return WEFT_OK;
     }
-    return stage_as(team, laid_out ? user : &plain, shape, call);
+    return stage_as(team, laid_out ? user : &plain, shape, call->persistent, call);
 }
 
 void weft__staging_drop(struct coll_staging *staging) {
-    talloc_free(staging);
+    if (!staging->is_kept) talloc_free(staging);
 }
 
 void weft__staging_end(struct coll_staging *staging, weft_status_t *status_p) {
@@ -322,5 +332,5 @@ void weft__staging_end(struct coll_staging *staging, weft_status_t *status_p) {
     for (uint32_t i = 0; i < staging->n_pieces && st == WEFT_OK; i++)
         st = move_elements(&staging->type, staging->dst, staging->packed, staging->piece[i], false);
     if (st < 0 && *status_p == WEFT_OK) *status_p = st;
-    talloc_free(staging);
+    weft__staging_drop(staging);
 }

@@ -318,7 +318,8 @@ WEFT_API weft_status_t weft_coll_sized(size_t args_size, weft_team_t *team,
  * it is not looked at.
  *
  * Starts stand in the order of the team's collectives (or in that of their tag). Two handles may be
- * under way at a time. BUSY: this one is. Types with a layout are UNSUPPORTED.
+ * under way at a time. BUSY: this one is. Elements with a layout, and
+ * device memory that is staged, are packed at each start and unpacked at its end.
  *
  * A start with op->stream, while that CUDA stream is being captured, is recorded in the graph, and
  * returns WEFT_OK. From then on each launch of the graph starts the collective once, when it gets

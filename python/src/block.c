@@ -4,6 +4,8 @@
  */
 #include "core.h"
 
+#include <sys/mman.h>
+
 struct block {
     PyObject_HEAD void *base;
     size_t len;
@@ -16,7 +18,16 @@ struct block {
     Py_ssize_t *shape, *strides; /* in one allocation */
 };
 
-enum { ALIGNMENT = 64 };
+enum { ALIGNMENT = 64, HUGE_PAGE = 2 << 20, HUGE_FROM = 2 * HUGE_PAGE };
+
+/* Of a large block the whole huge pages are asked for as such: it is filled once, and its first
+ * writes would fault for each page. */
+static void *own_memory(size_t len) {
+    size_t page = len >= HUGE_FROM ? HUGE_PAGE : ALIGNMENT;
+    char *base = aligned_alloc(page, (len + page) / page * page);
+    if (base && page == HUGE_PAGE) (void)madvise(base, len / page * page, MADV_HUGEPAGE);
+    return base;
+}
 
 static struct block *allocate(PyTypeObject *type, int n_dims) {
     struct block *b = (struct block *)PyType_GenericAlloc(type, 0);
@@ -37,7 +48,7 @@ static PyObject *block_new(PyTypeObject *type, size_t len) {
     if (!b) return NULL;
     b->len = len;
     b->shape[0] = len, b->strides[0] = 1;
-    b->base = aligned_alloc(ALIGNMENT, (len + ALIGNMENT) / ALIGNMENT * ALIGNMENT);
+    b->base = own_memory(len);
     if (b->base) return (PyObject *)b;
     Py_DECREF((PyObject *)b);
     return PyErr_NoMemory();

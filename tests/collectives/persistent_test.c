@@ -256,6 +256,52 @@ TEST(elements_with_a_layout_are_packed_and_unpacked) {
     crew_down(&c);
 }
 
+/* They are packed at each start, from what is in the memory then. */
+static void starts_with_layouts(weft_coll_kind_t kind, const char *setting) {
+    enum { RANKS = 3, COUNT = 4, WORDS = COUNT * 6 };
+    static int32_t from[RANKS][WORDS], to[RANKS][RANKS * WORDS];
+    static const uint64_t counts[RANKS] = {COUNT, COUNT, COUNT};
+    weft_layout_t layout = {.kind = WEFT_LAYOUT_STRIDED, .block = 4, .stride = 12, .count = 2};
+    weft_datatype_params_t params = {.size = 8, .layout = &layout, .extent = 24};
+    bool bcast = kind == WEFT_COLL_BCAST;
+    weft_coll_t *coll[RANKS];
+    weft_datatype_t type;
+    struct crew c;
+    crew_up(&c, RANKS, "self,shm", setting ? "coll.slot" : NULL, setting);
+    for (uint32_t r = 0; r < RANKS; r++) {
+        CHECK_EQ(weft_datatype_create(c.rank[r].team, &params, &type), WEFT_OK);
+        weft_coll_args_t args = {.kind = kind,
+                                 .src = from[r],
+                                 .dst = bcast ? from[r] : to[r],
+                                 .count = COUNT,
+                                 .dst_counts = kind == WEFT_COLL_ALLGATHERV ? counts : NULL,
+                                 .type = type,
+                                 .root = 1};
+        CHECK_EQ(weft_coll_init(c.rank[r].team, &args, 0, &coll[r]), WEFT_OK);
+        for (int i = 0; i < RANKS * WORDS; i++) to[r][i] = -1;
+    }
+    for (int round = 0; round < 5; round++) {
+        for (uint32_t r = 0; r < RANKS; r++)
+            for (int i = 0; i < WORDS; i++) from[r][i] = round * 1000 + (int32_t)r * 100 + i;
+        start_all(&c, coll);
+        for (uint32_t r = 0; r < RANKS; r++)
+            for (int i = 0; i < (bcast ? WORDS : RANKS * WORDS); i++) {
+                int sent = round * 1000 + (bcast ? 1 : i / WORDS) * 100 + i % WORDS;
+                int kept = bcast ? round * 1000 + (int)r * 100 + i : -1;
+                CHECK_EQ(bcast ? from[r][i] : to[r][i], i % 3 ? kept : sent);
+            }
+    }
+    free_all(&c, coll);
+    crew_down(&c);
+}
+TEST(a_persistent_one_packs_elements_with_a_layout_at_each_start) {
+    starts_with_layouts(WEFT_COLL_ALLGATHER, NULL);
+    starts_with_layouts(WEFT_COLL_ALLGATHER, "0");
+    starts_with_layouts(WEFT_COLL_ALLGATHERV, "0");
+    starts_with_layouts(WEFT_COLL_BCAST, NULL);
+    starts_with_layouts(WEFT_COLL_BCAST, "0");
+}
+
 TEST(avg_divides_by_the_number_of_members) {
     static double a[4][3], b[4][3];
     struct crew c;

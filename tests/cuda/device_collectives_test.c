@@ -116,6 +116,51 @@ TEST(collectives_take_device_memory) {
     }
 }
 
+/* v-forms, and members of several hosts (tcp), are staged anew at each start. */
+static void exchanges_persistently(struct crew *c, size_t n) {
+    static uint64_t there[RANKS], here[RANKS][RANKS];
+    weft_coll_t *coll[RANKS];
+    for (uint32_t r = 0; r < RANKS; r++) there[r] = n * (r + 1);
+    for (uint32_t r = 0; r < RANKS; r++) {
+        for (uint32_t from = 0; from < RANKS; from++) here[r][from] = there[r];
+        weft_coll_args_t args = {.kind = WEFT_COLL_ALLTOALLV,
+                                 .src = src[r],
+                                 .dst = dst[r],
+                                 .src_counts = there,
+                                 .dst_counts = here[r],
+                                 .type = WEFT_INT32};
+        CHECK_EQ(weft_coll_init(c->rank[r].team, &args, 0, &coll[r]), WEFT_OK);
+    }
+    for (int round = 0; round < 3; round++) {
+        for (uint32_t r = 0; r < RANKS; r++) {
+            for (size_t i = 0; i < 6 * n; i++) host[r][i] = value(r, i) + round;
+            if (on_device(r)) gpu.write(src[r], host[r], 6 * n * sizeof **host);
+            if (!on_device(r)) memcpy(src[r], host[r], 6 * n * sizeof **host);
+        }
+        EVERYBODY(c, weft_coll_start(coll[r], OP_OF(me)));
+        all_ended_well(c);
+        for (uint32_t r = 0; r < RANKS; r++) {
+            size_t block = n * (r + 1), first = r == 0 ? 0 : r == 1 ? n : 3 * n;
+            const int32_t *got = result_of(r, RANKS * block);
+            for (size_t i = 0; i < RANKS * block; i++)
+                CHECK_EQ(got[i], value((uint32_t)(i / block), first + i % block) + round);
+        }
+    }
+    for (uint32_t r = 0; r < RANKS; r++) CHECK_EQ(weft_coll_free(coll[r]), WEFT_OK);
+}
+TEST(persistent_ones_of_device_memory_are_staged_at_each_start) {
+    for (unsigned i = 0; i < sizeof ways / sizeof *ways; i++) {
+        struct crew c;
+        buffers_up();
+        crew_up(&c, RANKS, ways[i][0], ways[i][1], ways[i][2]);
+        exchanges_persistently(&c, 1);
+        exchanges_persistently(&c, 3000);
+        CHECK(gpu_context_is_as_before());
+        crew_down(&c);
+        buffers_down();
+    }
+}
+
 /* A copy that fails ends the collective for all, since the others cannot finish it. */
 TEST(a_copy_that_fails_ends_the_collective) {
     struct crew c;

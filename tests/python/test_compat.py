@@ -190,6 +190,24 @@ class Ucxx(Compat):
             await server.recv(bytearray(1))
         self.assertEqual(ended, [((1,), {"k": 2})])
 
+    async def test_received_memory_is_an_array_of_bytes(self):
+        try:
+            import numpy
+        except ImportError:
+            self.skipTest("no numpy here")
+        client, server, _ = await connected(ucxx)
+        sent = [numpy.arange(n) for n in (0, 1, 5000)]
+        await client.send_multi(sent)
+        for got, was in zip(await server.recv_multi(), sent):
+            self.assertIsInstance(got, numpy.ndarray)
+            numpy.testing.assert_array_equal(got.view(was.dtype), was)
+        for was in sent:
+            await client.am_send(was)
+            got = await server.am_recv()
+            numpy.testing.assert_array_equal(got.view(was.dtype), was)
+            if was.size:
+                got[0] = 7  # it is the receiver's
+
     async def test_options_of_progress_are_accepted(self):
         ucxx.init(progress_mode="thread", enable_delayed_submission=True, enable_python_future=True, connect_timeout=2)
         client, server, _ = await connected(ucxx)

@@ -69,6 +69,19 @@ def _translated() -> Any:
     return _shared.translated(_CLASSES, UCXError)
 
 
+def _array_of(memory: Any) -> Any:
+    """Received memory of the host as theirs is: a numpy array of bytes, without a copy, where numpy is installed."""
+    host = 1  # kDLCPU
+    of_host = isinstance(memory, _core.Block) and memory.__dlpack_device__()[0] == host
+    if not of_host and not isinstance(memory, memoryview):
+        return memory
+    try:
+        import numpy
+    except ImportError:
+        return memory
+    return numpy.asarray(memory)
+
+
 class Endpoint(_shared.EndpointBase):
     _translated = staticmethod(_translated)
 
@@ -103,12 +116,16 @@ class Endpoint(_shared.EndpointBase):
         with _translated():
             await self._ep.send_frames(buffers)
 
-    async def recv_multi(self, tag: Any = None, force_tag: bool = False) -> list[memoryview]:
-        """The buffers of the peer's next send_multi, in memory that is made here."""
+    async def recv_multi(self, tag: Any = None, force_tag: bool = False) -> list[Any]:
+        """The buffers of the peer's next send_multi, in memory that is made here: as _array_of."""
         if tag is not None or force_tag:
             raise NotImplementedError("recv_multi with a tag")
         with _translated():
-            return await self._ep.recv_frames()
+            return [_array_of(frame) for frame in await self._ep.recv_frames()]
+
+    async def am_recv(self) -> Any:
+        """A message in the memory of the registered allocator; without one, as _array_of."""
+        return _array_of(await super().am_recv())
 
     def tag_probe(self, tag: Any = None, force_tag: bool = False, remove: bool = False) -> Any:
         """What waits under the tag: an object with `matched`, `sender_tag`, `length`, and `handle` (remove) for
