@@ -116,7 +116,7 @@ TEST(collectives_take_device_memory) {
     }
 }
 
-/* v-forms, and members of several hosts (tcp), are staged anew at each start. */
+/* v-forms, and members of several hosts (tcp), are staged again at each start. */
 static void exchanges_persistently(struct crew *c, size_t n) {
     static uint64_t there[RANKS], here[RANKS][RANKS];
     weft_coll_t *coll[RANKS];
