@@ -5,7 +5,7 @@
 #include <stdio.h>
 
 #include "peer_process.h"
-#include "retain.h"
+#include "resume_steps.h"
 #include <endpoints/core/cause.h>
 #include <endpoints/core/worker.h>
 #include <endpoints/memory/rkey.h>
@@ -13,16 +13,6 @@
 
 static struct retain *of_fsm(struct fsm *m) {
     return list_of(m, struct retain, core.fsm);
-}
-static struct reactor *reactor_of(const struct retain *r) {
-    return r->link->worker->reactor;
-}
-static void step_resume(struct retain *r, enum resume_event event) {
-    weft__fsm_step(&r->core.fsm, event);
-}
-/* What follows from within a step comes in a turn of its own. */
-static void later(struct retain *r) {
-    weft__job_post(reactor_of(r), &r->job);
 }
 
 bool weft__retain_is_for(const struct iface *iface) {
@@ -58,7 +48,7 @@ static void drop_lane(struct retain *r) {
 
 static void drop_fresh(struct retain *r) {
     struct lane *fresh = r->fresh;
-    weft__timer_stop(reactor_of(r), &r->due);
+    weft__timer_stop(retain_reactor(r), &r->due);
     r->fresh = NULL;
     r->missed = false;
     if (fresh) drop_resume(fresh);
@@ -69,12 +59,11 @@ static void sent_too_early(struct lane *fresh, unsigned id, const void *data, si
     struct link *link = weft__lane_link(fresh);
     if (!link) return;
     link->more->retain->missed = true;
-    later(link->more->retain);
+    retain_later(link->more->retain);
 }
-static void shaken(struct lane *fresh, unsigned id, const void *data, size_t len);
 static const lane_am_fn handshake_is_received[LANE_AM_IDS] = {
     [0 ... WIRE_HELLO - 1] = sent_too_early,
-    [WIRE_HELLO] = shaken,
+    [WIRE_HELLO] = weft__retain_lane_shaken,
     [WIRE_HELLO + 1 ... LANE_AM_IDS - 1] = sent_too_early};
 
 static void take_fresh(struct retain *r, struct lane *fresh, const lane_am_fn *receives) {
@@ -106,10 +95,10 @@ static void dial_resume(struct retain *r) {
     struct lane *fresh;
     weft_status_t st = dial_lane(r, &fresh);
     if (st == WEFT_OK) take_fresh(r, fresh, handshake_is_received);
-    uint64_t until = weft__now(reactor_of(r)) + RETAIN_TRY;
-    if (st == WEFT_OK && weft__timer_start(reactor_of(r), &r->due, until) == WEFT_OK) return;
+    uint64_t until = weft__now(retain_reactor(r)) + RETAIN_TRY;
+    if (st == WEFT_OK && weft__timer_start(retain_reactor(r), &r->due, until) == WEFT_OK) return;
     r->missed = true;
-    later(r);
+    retain_later(r);
 }
 
 /* The first lane, once more: the link sends its handshake over it as over any that it dialed. */
@@ -146,7 +135,7 @@ static void log_resumed(const struct link *link) {
 /* Behind the handshake, which is the last message of the lane so far, comes what is sent again. */
 static void adopt_resume(struct retain *r) {
     struct link *link = r->link;
-    weft__timer_stop(reactor_of(r), &r->due);
+    weft__timer_stop(retain_reactor(r), &r->due);
     r->raw = r->fresh;
     r->fresh = NULL;
     link->worker->n_lanes--;
@@ -183,7 +172,7 @@ static bool handshake_resume(struct retain *r, struct lane *lane) {
 static void send_resume(struct retain *r) {
     if (handshake_resume(r, r->fresh)) return;
     r->missed = true;
-    later(r);
+    retain_later(r);
 }
 static void send_resumed(struct retain *r) {
     if (!handshake_resume(r, r->raw)) weft__retain_broke(r, WEFT_ERR_PEER_FAILED);
@@ -201,7 +190,7 @@ static void log_lane_lost(const struct retain *r, uint64_t ms) {
 }
 
 static void arm_resume(struct retain *r) {
-    struct reactor *reactor = reactor_of(r);
+    struct reactor *reactor = retain_reactor(r);
     uint64_t ms = weft__setting_u64(r->link->worker->context, SETTING_FAILOVER_TIMEOUT);
     r->link->worker->count->lanes_lost++;
     log_lane_lost(r, ms);
@@ -213,23 +202,23 @@ static void arm_resume(struct retain *r) {
         return;
     /* rather an end than one that nothing bounds */
     r->fails = lives ? WEFT_ERR_NO_MEMORY : WEFT_ERR_PEER_FAILED;
-    later(r);
+    retain_later(r);
 }
 
 static void disarm(struct retain *r) {
-    weft__timer_stop(reactor_of(r), &r->spin);
-    weft__process_unwatch(reactor_of(r), &r->process);
+    weft__timer_stop(retain_reactor(r), &r->spin);
+    weft__process_unwatch(retain_reactor(r), &r->process);
 }
 
 /* The first try is due at once. */
 static void again(struct retain *r) {
-    struct reactor *reactor = reactor_of(r);
+    struct reactor *reactor = retain_reactor(r);
     if (!r->link->dialed) return;
     uint64_t wait = r->back_off;
     r->back_off = wait == 0 ? RETAIN_FIRST : wait > RETAIN_LAST / 2 ? RETAIN_LAST : 2 * wait;
     if (weft__timer_start(reactor, &r->due, weft__now(reactor) + wait) == WEFT_OK) return;
     r->fails = WEFT_ERR_NO_MEMORY;
-    later(r);
+    retain_later(r);
 }
 
 static void due(struct timer *timer) {
@@ -241,7 +230,7 @@ static void give_up_due(struct timer *timer) {
     struct retain *r = list_of(timer, struct retain, spin);
     r->fails = WEFT_ERR_PEER_FAILED;
     step_resume(r, RESUME_EV_GIVE_UP);
-    later(r);
+    retain_later(r);
 }
 
 /* The peer's process has ended: it will not connect again. */
@@ -261,12 +250,12 @@ static void lazy_over(struct timer *timer) {
 /* Behind the rest of this turn, as other acknowledgements. */
 static void confirm(struct retain *r) {
     r->ack_due = true;
-    later(r);
+    retain_later(r);
 }
 
 static void fail_users(struct retain *r) {
     if (r->fails == WEFT_OK) r->fails = WEFT_ERR_PEER_FAILED;
-    later(r);
+    retain_later(r);
 }
 
 static void on_effect(struct fsm *m, unsigned effect) {
@@ -297,9 +286,9 @@ static void on_fail(struct fsm *m, unsigned event, enum fsm_verb why) {
         weft__log(r->link->worker->context, WEFT_LOG_ERROR, "endpoints", "resume: %s in %s",
                   weft__resume_machine.event_name[event], fsm_state_name(m));
     else
-        weft__count(reactor_of(r))->violations++;
+        weft__count(retain_reactor(r))->violations++;
     if (r->fails == WEFT_OK) r->fails = why == FSM_VIOL ? WEFT_ERR_PROTOCOL : WEFT_ERR_INTERNAL;
-    later(r);
+    retain_later(r);
 }
 
 static const struct fsm_port port = {&weft__resume_machine, on_effect, on_fail};
@@ -307,17 +296,17 @@ static const struct fsm_port port = {&weft__resume_machine, on_effect, on_fail};
 /* ---- the end --------------------------------------------------------------------------------- */
 
 /* No lane is left, and no lane holds memory of ours: the link gets its last event. */
-static void finish_resume(struct retain *r) {
+void weft__retain_finish(struct retain *r) {
     weft_status_t st = r->link->status < 0 ? r->link->status : WEFT_ERR_CLOSED;
     if (!weft__retain_let_all_go(r, st)) return; /* the exposures that come back free it */
     r->over = false;
     weft__link_lane_closed(&r->lane);
 }
 
-static void close_now(struct retain *r, bool flush) {
+void weft__retain_close_now(struct retain *r, bool flush) {
     r->closing = false;
-    weft__timer_stop(reactor_of(r), &r->close_at);
-    weft__timer_stop(reactor_of(r), &r->due); /* of a first lane */
+    weft__timer_stop(retain_reactor(r), &r->close_at);
+    weft__timer_stop(retain_reactor(r), &r->due); /* of a first lane */
     step_resume(r, RESUME_EV_GIVE_UP);
     r->lane.ops = &weft__retain_ops_shut;
     r->dead = true;
@@ -326,18 +315,18 @@ static void close_now(struct retain *r, bool flush) {
         return;
     }
     r->over = true;
-    later(r);
+    retain_later(r);
 }
 
 static void close_over(struct timer *timer) {
     struct retain *r = list_of(timer, struct retain, close_at);
-    close_now(r, false);
+    weft__retain_close_now(r, false);
 }
 
 /* In good order: when the peer has all, within the time that a close has. */
 void weft__retain_close(struct lane *lane, bool flush) {
     struct retain *r = (struct retain *)lane;
-    struct reactor *reactor = reactor_of(r);
+    struct reactor *reactor = retain_reactor(r);
     if (r->dead) {
         if (r->raw && !flush) r->raw->ops->close(r->raw, false);
         return;
@@ -347,7 +336,7 @@ void weft__retain_close(struct lane *lane, bool flush) {
         flush && !resume_is_over(&r->core.fsm) && !retain_log_empty(&r->log) &&
         weft__timer_start(reactor, &r->close_at, weft__now(reactor) + ms * NS_PER_MS) == WEFT_OK;
     if (!waits) {
-        close_now(r, flush);
+        weft__retain_close_now(r, flush);
         return;
     }
     r->closing = true;
@@ -355,12 +344,12 @@ void weft__retain_close(struct lane *lane, bool flush) {
 }
 
 void weft__retain_emptied(struct retain *r) {
-    if (r->closing) later(r);
+    if (r->closing) retain_later(r);
 }
 
 void weft__retain_broke(struct retain *r, weft_status_t status) {
     r->lost = status;
-    later(r);
+    retain_later(r);
 }
 
 /* What ended the wait for another lane, and what ended the lane before. */
@@ -382,14 +371,14 @@ static weft_status_t why_given_up(const struct retain *r) {
 static void job(struct job *j) {
     struct retain *r = list_of(j, struct retain, job);
     if (r->dead) {
-        if (r->over) finish_resume(r);
+        if (r->over) weft__retain_finish(r);
         return;
     }
     if (r->lost && resume_is_steady(&r->core.fsm)) step_resume(r, RESUME_EV_LOST);
     r->lost = WEFT_OK;
     if (r->missed) step_resume(r, RESUME_EV_MISSED);
     if (r->closing && (r->fails || retain_log_empty(&r->log)))
-        close_now(r, !r->fails);
+        weft__retain_close_now(r, !r->fails);
     else if (r->fails)
         weft__link_lose(r->link, why_given_up(r));
     else
@@ -441,7 +430,7 @@ weft_status_t weft__retain_begin(struct link *link, const void *address, size_t 
 void weft__retain_free(struct link *link) {
     struct retain *r = link->more->retain;
     if (!r) return;
-    struct reactor *reactor = reactor_of(r);
+    struct reactor *reactor = retain_reactor(r);
     drop_fresh(r); /* no lane may lead to a link that is gone */
     struct timer *timers[] = {&r->lazy, &r->due, &r->spin, &r->close_at};
     for (unsigned i = 0; i < sizeof timers / sizeof *timers; i++)
@@ -462,191 +451,4 @@ void weft__retain_follow(struct link *link, struct lane *lane, struct link *next
     r->link = next;
     if (r->raw) weft__lane_set_link(r->raw, next);
     if (r->fresh) weft__lane_set_link(r->fresh, next);
-}
-
-/* ---- what transports report ------------------------------------------------------------------ */
-
-static struct retain *retain_of(const struct lane *lane) {
-    const struct link *link = weft__lane_link(lane);
-    return link ? link->more->retain : NULL;
-}
-
-struct lane *weft__retain_around(struct lane *lane) {
-    struct retain *r = retain_of(lane);
-    return r && lane == r->raw ? &r->lane : lane;
-}
-
-struct lane *weft__retain_receiver(struct lane *raw) {
-    struct retain *r = retain_of(raw);
-    if (!r) return raw;
-    return raw == r->raw ? &r->lane : NULL;
-}
-
-bool weft__retain_lane_up(struct lane *lane) {
-    struct retain *r = retain_of(lane);
-    if (!r || lane != r->fresh) return false;
-    step_resume(r, RESUME_EV_LANE_UP);
-    return true;
-}
-
-/* Only what happens to a connection; not what its peer did, or said. */
-static bool is_survived(const struct retain *r, weft_status_t status) {
-    if (status == WEFT_ERR_PEER_CLOSED) return weft__resume_closed(&r->core) == RESUME_EV_LOST;
-    return status != WEFT_ERR_PROTOCOL && status != WEFT_ERR_AUTH && status != WEFT_ERR_VERSION;
-}
-
-static void fresh_down(struct retain *r, weft_status_t status) {
-    r->refused = status == WEFT_ERR_REFUSED ? r->refused + 1 : 0;
-    if (r->refused >= RETAIN_REFUSED) r->fails = WEFT_ERR_PEER_FAILED;
-    step_resume(r, r->fails ? RESUME_EV_GIVE_UP : RESUME_EV_MISSED);
-}
-
-/* The lane broke before the peer's handshake. Who dialed has nothing to go on with, and nothing
- * to lose: it begins again, until the handshake is overdue, or the peer's process has ended. */
-static bool broke_early(struct retain *r, weft_status_t status) {
-    struct link *link = r->link;
-    if (!link->dialed) return false;
-    if (status == WEFT_ERR_REFUSED && r->back_off) {
-        weft__link_lose(link, weft__fail(WEFT_ERR_PEER_FAILED,
-                                         "dialed again: connection refused, so the peer ended"));
-        return true;
-    }
-    bool broke = status == WEFT_ERR_PEER_FAILED || status == WEFT_ERR_IO;
-    /* a handshake of ours that waits for room would come twice */
-    bool sent = link->tx == link->lane;
-    if (!broke || !sent) return false;
-    weft__fsm_step(&link->core.fsm, LINK_EV_AGAIN);
-    return true;
-}
-
-/* While the lane is still there, and can be described. */
-static void note_cause(struct retain *r, weft_status_t status) {
-    char peer[PEER_ROOM], why[CAUSE_ROOM], text[PEER_ROOM + CAUSE_ROOM + 4];
-    if (r->cause) return;
-    bool known = weft__causes_line(status, why, sizeof why);
-    weft__peer_text(r->link, peer);
-    snprintf(text, sizeof text, "%s: %s", peer, known ? why : weft_status_sentence(status));
-    r->cause = weft__cause_new(r->link->worker, status, text);
-}
-
-bool weft__retain_lane_down(struct lane *lane, weft_status_t status) {
-    struct retain *r = retain_of(lane);
-    if (!r) return false;
-    if (lane == r->fresh) {
-        fresh_down(r, status);
-        return true;
-    }
-    if (lane != r->raw) return false;
-    r->waits = false; /* the queue was purged */
-    if (r->dead) {
-        lane->ops->close(lane, false);
-        return true;
-    }
-    if (r->closing && !is_survived(r, status)) {
-        close_now(r, false);
-        return true;
-    }
-    if (link_was_never_up(&r->link->core.fsm)) return broke_early(r, status);
-    if (!is_survived(r, status)) return false;
-    note_cause(r, status);
-    step_resume(r, RESUME_EV_LOST);
-    return true;
-}
-
-bool weft__retain_lane_closed(struct lane *lane) {
-    struct retain *r = retain_of(lane);
-    if (!r || lane != r->raw) return false;
-    r->raw = NULL;
-    r->over = true;
-    finish_resume(r);
-    return true;
-}
-
-/* ---- greetings that come --------------------------------------------------------------------- */
-
-/* In the same time whatever it is. */
-static bool same_ticket(const uint8_t *a, const uint8_t *b) {
-    uint8_t differ = 0;
-    for (unsigned i = 0; i < WIRE_TICKET; i++) differ |= a[i] ^ b[i];
-    return differ == 0;
-}
-
-/* The peer's handshake has no support for failover: the lane is an ordinary one. */
-static void undo(struct link *link) {
-    struct retain *r = link->more->retain;
-    link->lanes[0] = link->lane = r->raw;
-    if (link->tx == &r->lane) link->tx = r->raw;
-    r->raw->ops->recv_msg(r->raw, NULL);
-    /* The first word is taken at once by each transport of today, so no test can find this
-     * missing. */
-    if (r->waits) r->raw->ops->pending_remove(r->raw, &r->raw_pending);
-    weft__retain_free(link);
-}
-
-void weft__retain_handshake(const struct link *link, struct wire_hello *hello) {
-    if (!link->more->retain || link->dialed) return;
-    hello->flags |= WIRE_HELLO_SURVIVES;
-    memcpy(hello->ticket, link->more->retain->ticket, sizeof hello->ticket);
-}
-
-void weft__retain_shaken(struct link *link, const struct wire_hello *hello) {
-    if (!link->more->retain) return;
-    if (weft__hello_has_ticket(hello))
-        memcpy(link->more->retain->ticket, hello->ticket, sizeof hello->ticket);
-    else
-        undo(link);
-    if (link->more->retain) link->more->retain->back_off = 0;
-}
-
-static void shaken(struct lane *fresh, unsigned id, const void *data, size_t len) {
-    struct wire_hello hello;
-    struct retain *r = retain_of(fresh);
-    if (!r || fresh != r->fresh) return;
-    if (!weft__wire_read_hello(data, len, &hello)) {
-        sent_too_early(fresh, id, data, len);
-        return;
-    }
-    bool is_it = hello.version == WIRE_VERSION && hello.worker == r->link->peer &&
-                 hello.flags & WIRE_HELLO_RESUME && same_ticket(hello.ticket, r->ticket) &&
-                 hello.epoch == r->core.epoch;
-    step_resume(r, is_it ? weft__resume_answered(&r->core, hello.delivered) : RESUME_EV_REFUSED);
-    weft__retain_pump(r);
-}
-
-static struct retain *wanted_resume(const struct link *accepted, const struct wire_hello *hello) {
-    struct list *links = &accepted->worker->links;
-    if (accepted->peer && accepted->peer != hello->worker) return NULL;
-    list_for_each(n, links) {
-        struct link *link = list_of(n, struct link, of_worker);
-        struct retain *r = link->more->retain;
-        if (!r || link->dialed || link->peer != hello->worker || r->dead) continue;
-        if (same_ticket(r->ticket, hello->ticket)) return r;
-    }
-    return NULL;
-}
-
-/* It receives our own handshake and no more, and no link notices. */
-static void turn_away(struct link *accepted, const char *reason) {
-    weft__log_limited(accepted->worker->context, WEFT_LOG_INFO, "endpoints",
-                      "a connection that resumes another %s", reason);
-    accepted->status = WEFT_ERR_PEER_FAILED;
-    weft__fsm_step(&accepted->core.fsm, LINK_EV_HELLO_STALE);
-}
-
-/* The machine takes the accepted link's lane, or it does not: either link may be about to end, or
- * the accepted one comes late. */
-void weft__retain_accepted(struct link *accepted, const struct wire_hello *hello) {
-    struct retain *r = wanted_resume(accepted, hello);
-    if (!r) {
-        turn_away(accepted, "names a connection that this worker does not have");
-        return;
-    }
-    r->accepted = accepted;
-    step_resume(r, weft__resume_asked(&r->core, hello->epoch, hello->delivered));
-    if (!r->accepted) {
-        weft__retain_pump(r);
-        return;
-    }
-    r->accepted = NULL;
-    turn_away(accepted, "is late, or acknowledges messages that were not sent");
 }

@@ -112,4 +112,20 @@ static inline void weft__mem_serve(weft_mem_t *mem) {
 }
 void weft__mem_served(weft_mem_t *mem);
 
+/* ---- between memory.c and memory_calls.c */
+
+/* A region on memory of the program, or (pages not NULL) on pages that then are the region's. */
+weft_status_t weft__mem_new(struct weft_worker *worker, void *base, size_t len,
+                            const weft_mem_params_t *params, const struct pages *pages,
+                            weft_mem_t **mem_p);
+/* A region in associated mode, without a resource. */
+weft_status_t weft__mem_stub_new(weft_worker_t *worker, size_t params_size,
+                                 const weft_mem_params_t *given, weft_mem_t **mem_p);
+/* Revokes the keys that peers hold. WEFT_OK, or IN_PROGRESS and `op` completes when that is
+ * done. */
+weft_status_t weft__mem_withdraw(weft_mem_t *mem, bool for_good, const weft_op_t *op);
+/* Steps the machine if no transport and no operation of a peer uses the region any more. Returns
+ * true if that is so; the region may be gone then. */
+bool weft__mem_settle(weft_mem_t *mem);
+
 #endif

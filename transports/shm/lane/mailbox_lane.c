@@ -11,106 +11,7 @@
 #include "shm.h"
 #include <transports/common.h>
 
-enum { FILL_MOST = 64 * 1024, LOOKS_FOR_NODES = 16, FIRST_DESCS = 16 };
-
-/* ---- our pool -------------------------------------------------------------------------------- */
-
-static const struct mail_view *view_of(void *arg, uint32_t slot) {
-    const struct shm_iface *iface = arg;
-    const struct shm_lane *lane = slot < iface->table.room ? iface->table.lanes[slot] : NULL;
-    return lane && lane->mail.view.nodes ? &lane->mail.view : NULL;
-}
-
-weft_status_t weft__shm_mail_open(struct shm_iface *iface) {
-    struct shm_mail *mail = &iface->mail;
-    size_t size = pool_size(SHM_NODES, SHM_BLOCKS, iface->staging.size);
-    weft_status_t st = weft__segment_create(&mail->segment, "weft-pool", size, SEGMENT_SPARSE);
-    if (st < 0) return st;
-    uint8_t *at = mail->segment.at;
-    iface->staging.at = at + pool_staging_at(SHM_NODES, SHM_BLOCKS);
-    mail->pool = (struct mail_pool){.near = iface->slot.place.tx_slot->nodes,
-                                    .nodes = (struct mail_node *)at,
-                                    .n_near = SLOT_TABLE_NODES,
-                                    .blocks = at + pool_blocks_at(SHM_NODES),
-                                    .node = {MAIL_NONE, 0, SHM_NODES, SHM_NODES},
-                                    .block = {MAIL_NONE, 0, SHM_BLOCKS, SHM_BLOCKS}};
-    mail->rx = (struct mail_rx){.view = view_of, .arg = iface};
-    return WEFT_OK;
-}
-
-void weft__shm_mail_close(struct shm_iface *iface) {
-    weft__segment_close(&iface->mail.segment);
-}
-
-/* Makes room for the descriptors of `due` messages. A longer chain is followed once for each
- * part of it. */
-static weft_status_t descs_for(struct shm_iface *iface, size_t due) {
-    struct mail_rx *rx = &iface->mail.rx;
-    uint32_t room = due < SHM_DESCS ? (uint32_t)due : SHM_DESCS;
-    if (room <= rx->room) return WEFT_OK;
-    struct mail_desc *more = weft__realloc(iface, rx->descs, room * sizeof *more, "shm descs");
-    if (!more) return WEFT_ERR_NO_MEMORY;
-    rx->descs = more;
-    rx->room = room;
-    return WEFT_OK;
-}
-
-/* Allocates a part of the pool up to `end`, by whole pages. The step grows with the part. */
-static weft_status_t fill_mailbox(struct shm_mail *mail, size_t at, uint32_t *filled, size_t end) {
-    if (*filled >= end) return WEFT_OK;
-    size_t lacking = pool_to_page(end - *filled), step = *filled < FILL_MOST ? *filled : FILL_MOST;
-    if (step < lacking) step = lacking;
-    weft_status_t st = weft__segment_fill(&mail->segment, at + *filled, step);
-    if (st == WEFT_OK) *filled += (uint32_t)step;
-    return st;
-}
-
-static weft_status_t control_of(struct shm_iface *iface, unsigned lane,
-                                struct mail_control **control_p) {
-    struct shm_mail *mail = &iface->mail;
-    size_t at = pool_controls_at(SHM_NODES, SHM_BLOCKS), end = (lane + 1) * sizeof **control_p;
-    weft_status_t st =
-        lane < SLOT_TABLE_CONTROLS ? WEFT_OK : fill_mailbox(mail, at, &mail->controls_filled, end);
-    struct mail_control *far = (struct mail_control *)((uint8_t *)mail->segment.at + at);
-    *control_p =
-        lane < SLOT_TABLE_CONTROLS ? &iface->slot.place.tx_slot->controls[lane] : &far[lane];
-    return st;
-}
-
-static const struct mail_control *control_of_peer(const struct shm_lane *lane) {
-    const struct mail_view *view = &lane->mail.view;
-    const struct slot_table_tx_slot *tx_slot =
-        container_of(view->near, const struct slot_table_tx_slot, nodes);
-    const uint8_t *far = (const uint8_t *)view->nodes +
-                         pool_controls_at(view->shape->n_nodes, shm_process(lane)->n_blocks);
-    unsigned number = lane->mail.tx.slot;
-    return number < SLOT_TABLE_CONTROLS ? &tx_slot->controls[number]
-                                        : (const struct mail_control *)(const void *)far + number;
-}
-
-weft_status_t weft__shm_mail_offer(struct shm_lane *lane) {
-    struct mail_control *ours;
-    weft_status_t st = control_of(shm_iface(lane), lane->index, &ours);
-    if (st < 0) return st;
-    lane->mail.ours = ours;
-    atomic_store_explicit(&ours->open, 0, memory_order_relaxed);
-    atomic_store_explicit(&ours->consumed, 0, memory_order_relaxed);
-    atomic_store_explicit(&ours->wants, 0, memory_order_relaxed);
-    atomic_store_explicit(&ours->seen, 0, memory_order_relaxed);
-    return WEFT_OK;
-}
-
-weft_status_t weft__shm_mail_begin(struct shm_lane *lane) {
-    struct shm_iface *iface = shm_iface(lane);
-    weft_status_t st = descs_for(iface, FIRST_DESCS);
-    if (st < 0) return st;
-    lane->mail.tx.first = MAIL_NONE;
-    lane->mail.tx.theirs = control_of_peer(lane);
-    lane->by_mail = true;
-    iface->mail.n_lanes++;
-    atomic_store(&lane->mail.ours->open, MAIL_OPEN);
-    return WEFT_OK;
-}
+enum { LOOKS_FOR_NODES = 16 };
 
 /* ---- sending --------------------------------------------------------------------------------- */
 
@@ -140,22 +41,6 @@ static inline bool blocked(struct shm_lane *lane) {
            (refresh(lane) != MAIL_MOVED || mail_blocked(&lane->mail.tx, pool));
 }
 
-/* Allocates nodes, and notes on them. The nodes of the tx slot have memory already. */
-static NOINLINE weft_status_t more_nodes(struct shm_iface *iface, size_t end) {
-    struct shm_mail *mail = &iface->mail;
-    weft_status_t st = mail->n_notes < SLOT_TABLE_NODES
-                           ? WEFT_OK
-                           : fill_mailbox(mail, 0, &mail->nodes_filled, end);
-    if (st < 0) return st;
-    uint32_t n = mail->n_notes < SLOT_TABLE_NODES ? SLOT_TABLE_NODES
-                                                  : mail->nodes_filled / sizeof(struct mail_node);
-    struct mail_note *more = weft__realloc(iface, mail->pool.notes, n * sizeof *more, "shm notes");
-    if (!more) return WEFT_ERR_NO_MEMORY;
-    mail->pool.notes = more;
-    mail->n_notes = n;
-    return WEFT_OK;
-}
-
 static bool lacks_nodes(const struct shm_mail *mail) {
     return mail->pool.node.first == MAIL_NONE && mail->pool.node.fresh == mail->n_notes;
 }
@@ -177,7 +62,7 @@ static inline weft_status_t node_get(struct shm_lane *lane, uint32_t *index_p) {
     struct shm_mail *mail = &shm_iface(lane)->mail;
     if (UNLIKELY(lacks_nodes(mail)) && !finds_nodes(shm_iface(lane))) {
         size_t end = (mail->pool.node.fresh + 1) * sizeof(struct mail_node);
-        weft_status_t st = more_nodes(shm_iface(lane), end);
+        weft_status_t st = weft__shm_mail_more_nodes(shm_iface(lane), end);
         if (st < 0) return st;
     }
     *index_p = mail_node_get(&mail->pool);
@@ -189,16 +74,6 @@ static bool blocks_blocked(const struct shm_lane *lane, const struct mail_pool *
            !mail_may_take(&pool->block, lane->mail.tx.n_blocks);
 }
 
-/* Allocated late: many workers never send a message of this length. */
-static NOINLINE weft_status_t more_blocks(struct shm_iface *iface, size_t end) {
-    struct shm_mail *mail = &iface->mail;
-    struct mail_pool *pool = &mail->pool;
-    if (!pool->next_block)
-        pool->next_block = weft__alloc(iface, SHM_BLOCKS * sizeof *pool->next_block, "shm blocks");
-    if (!pool->next_block) return WEFT_ERR_NO_MEMORY;
-    return fill_mailbox(mail, pool_blocks_at(SHM_NODES), &mail->blocks_filled, end);
-}
-
 static weft_status_t block_get(struct shm_lane *lane, uint32_t *block_p) {
     struct shm_mail *mail = &shm_iface(lane)->mail;
     struct mail_pool *pool = &mail->pool;
@@ -206,7 +81,7 @@ static weft_status_t block_get(struct shm_lane *lane, uint32_t *block_p) {
         return no_room(lane);
     size_t end = (size_t)(pool->block.fresh + 1) * MAIL_BLOCK;
     if (pool->block.first == MAIL_NONE && end > mail->blocks_filled) {
-        weft_status_t st = more_blocks(shm_iface(lane), end);
+        weft_status_t st = weft__shm_mail_more_blocks(shm_iface(lane), end);
         if (st < 0) return st;
     }
     *block_p = mail_block_get(pool);
@@ -572,7 +447,7 @@ static int take_mailbox(struct shm_iface *iface) {
     size_t most = (size_t)mail->n_lanes * MAIL_WINDOW;
     int got = weft__mail_take(&mail->rx, newest, most);
     /* For the next time. Without memory the chain is read in parts. */
-    if (UNLIKELY(mail->rx.n_rest)) (void)descs_for(iface, most);
+    if (UNLIKELY(mail->rx.n_rest)) (void)weft__shm_mail_descs_for(iface, most);
     return got;
 }
 

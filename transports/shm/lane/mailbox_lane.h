@@ -70,4 +70,13 @@ void weft__shm_mail_ask(struct shm_iface *iface);
 /* after arming: true if there is nothing to do */
 bool weft__shm_mail_quiet(struct shm_iface *iface);
 
+/* ---- between mailbox_lane.c and mailbox_pool.c */
+
+/* Allocate nodes and blocks of the pool up to `end`, a byte of their part. */
+weft_status_t weft__shm_mail_more_nodes(struct shm_iface *iface, size_t end);
+weft_status_t weft__shm_mail_more_blocks(struct shm_iface *iface, size_t end);
+/* Makes room for the descriptors of `due` messages. A longer chain is followed once for each
+ * part of it. */
+weft_status_t weft__shm_mail_descs_for(struct shm_iface *iface, size_t due);
+
 #endif
