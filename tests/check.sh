@@ -18,6 +18,11 @@ skip() {
     exit $skipped
 }
 
+# needs PROGRAM: ends the test where it is not installed
+needs() {
+    command -v "$1" >/dev/null || skip "$1 is not installed"
+}
+
 # expect WHAT GOT WANTED
 expect() {
     [ "$2" = "$3" ] || fail "$1: \"$2\", not \"$3\""

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 struct test {
@@ -53,11 +54,23 @@ static int test_result; /* 0 ok, 1 failed, 2 skipped */
         longjmp(test_out, 1);              \
     } while (0)
 
+enum { TEST_DESCRIPTORS = 16384 };
+
+/* Many systems begin with 1,024 descriptors and permit more. A test of thousands of connections
+ * needs them. */
+static void test_permit_descriptors(void) {
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= TEST_DESCRIPTORS) return;
+    limit.rlim_cur = limit.rlim_max < TEST_DESCRIPTORS ? limit.rlim_max : TEST_DESCRIPTORS;
+    setrlimit(RLIMIT_NOFILE, &limit);
+}
+
 /* Runs all tests, or those whose names contain argv[1]. A line per test: "ok NAME", "not ok
  * NAME", "skip NAME". */
 int main(int argc, char **argv) {
     volatile int failed = 0;
     setvbuf(stdout, NULL, _IOLBF, 0);
+    test_permit_descriptors();
     for (struct test *volatile t = test_first; t; t = t->next) {
         if (argc > 1 && !strstr(t->name, argv[1])) continue;
         test_result = 0;

@@ -2,7 +2,6 @@
 # spin searches every run of the agreement among three members, two of which may die; it refutes
 # what leaves out a part of it.
 . tests/check.sh
-command -v spin >/dev/null || skip spin is not installed
 model=$(realpath tests/collectives/agreement.pml)
 
 # verify FLAG…: prints what the verifier says
@@ -12,20 +11,24 @@ verify() {
 }
 
 test_all_that_are_left_decide_the_same_and_nobody_waits_for_ever() {
+    needs spin
     said=$(verify -DDEATHS=2)
     has verifier "$said" 'errors: 0'
     if grep -q 'Search not completed' <<<"$said"; then fail "$said"; fi
 }
 
 test_a_value_that_is_held_is_proposed_again() {
+    needs spin
     has verifier "$(verify -DFORGET_HELD)" 'assertion violated .*chosen'
 }
 
 test_a_decision_waits_for_all_that_are_left() {
+    needs spin
     has verifier "$(verify -DHASTY)" 'errors: 1'
 }
 
 test_whoever_has_a_decision_passes_it_on() {
+    needs spin
     has verifier "$(verify -DFORGET_OTHERS)" 'assertion violated .*decided'
 }
 

@@ -1,5 +1,6 @@
 /* A host that answers nothing is found dead in time. One whose kernel answers is not, whatever
  * its program does. */
+#include <errno.h>
 #include <tests/support/kill_child.h>
 
 #include <linux/filter.h>
@@ -94,8 +95,11 @@ TEST(a_peer_that_computes_is_not_dead_however_much_waits_for_it) {
 static void vanish(const int *fd, int n) {
     struct sock_filter none = BPF_STMT(BPF_RET | BPF_K, 0);
     struct sock_fprog all = {1, &none};
-    for (int i = 0; i < n; i++)
-        CHECK_EQ(setsockopt(fd[i], SOL_SOCKET, SO_ATTACH_FILTER, &all, sizeof all), 0);
+    for (int i = 0; i < n; i++) {
+        int refused = setsockopt(fd[i], SOL_SOCKET, SO_ATTACH_FILTER, &all, sizeof all);
+        if (refused && errno == EPERM) SKIP("needs root for a filter of a socket");
+        CHECK_EQ(refused, 0);
+    }
 }
 
 /* How long until it is known, from `begin`. */

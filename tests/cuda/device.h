@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <tests/cuda/driver_double.h>
 #include <tests/harness.h>
+#include <transports/cuda/kernels.h>
 #include <unistd.h>
 #include <weft/memory.h>
 
@@ -167,6 +168,12 @@ static inline void gpu_load(void) {
     else
         gpu_load_double();
     CHECK_EQ(weft_mem_detect(&info, &info), WEFT_OK); /* the library looks for the driver */
+}
+
+/* Whether the library and the driver have kernels. Without them reductions go by the host. */
+static inline bool gpu_has_kernels(void) {
+    gpu_load();
+    return weft__cuda_queue_open(gpu.context) != WEFT_ERR_UNSUPPORTED;
 }
 
 static inline char *gpu_alloc(size_t len) {

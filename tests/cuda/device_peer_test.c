@@ -47,12 +47,6 @@ static uint64_t counted(const struct crew *c, const char *name) {
     return all;
 }
 
-/* Without kernels the same results come over the host. */
-static bool there_are_kernels(void) {
-    gpu_load();
-    return weft__cuda_queue_open(gpu.context) != WEFT_ERR_UNSUPPORTED;
-}
-
 /* ---- results --------------------------------------------------------------------------------- */
 
 static void reduces(struct crew *c, size_t n) {
@@ -98,7 +92,7 @@ static void each_kind(struct crew *c, size_t n) {
 }
 
 TEST(devices_read_each_others_memory) {
-    bool kernels = there_are_kernels();
+    bool kernels = gpu_has_kernels();
     for (uint32_t ranks = 2; ranks <= MOST; ranks++) {
         struct crew c;
         up(&c, ranks);
@@ -291,7 +285,7 @@ TEST(a_strided_type_lies_on_a_device) {
 /* Every call of the driver fails once. Each member gets one named outcome, and the memory is the
  * program's again; the next team works. */
 TEST(each_failure_of_the_driver_ends_it_for_all) {
-    unsigned *fail = there_are_kernels() ? dlsym(RTLD_DEFAULT, "double_fail_launch") : NULL;
+    unsigned *fail = gpu_has_kernels() ? dlsym(RTLD_DEFAULT, "double_fail_launch") : NULL;
     if (!fail) SKIP("only the double of the CUDA driver fails at will");
     for (unsigned nth = 1; nth <= 3; nth++) {
         struct crew c;
@@ -338,7 +332,7 @@ TEST(a_context_that_is_lost_ends_it_for_all) {
 
 /* A stream of Weft's own that cannot be made: it goes by the host. */
 TEST(without_a_stream_it_goes_by_the_host) {
-    unsigned *fail = there_are_kernels() ? dlsym(RTLD_DEFAULT, "double_fail_alloc") : NULL;
+    unsigned *fail = gpu_has_kernels() ? dlsym(RTLD_DEFAULT, "double_fail_alloc") : NULL;
     if (!fail) SKIP("only the double of the CUDA driver fails at will");
     struct crew c;
     void *before = gpu.context;
@@ -357,7 +351,7 @@ TEST(without_a_stream_it_goes_by_the_host) {
 /* While a device works, a cancel waits for it: then the memory is the program's. */
 TEST(a_cancel_waits_for_devices_at_work) {
     void (*hold)(bool) = NULL;
-    if (there_are_kernels()) *(void **)&hold = dlsym(RTLD_DEFAULT, "double_hold");
+    if (gpu_has_kernels()) *(void **)&hold = dlsym(RTLD_DEFAULT, "double_hold");
     if (!hold) SKIP("only the double of the CUDA driver stops at will");
     struct crew c;
     weft_request_t *request = NULL;
@@ -395,7 +389,7 @@ TEST(a_worker_does_not_poll_a_device_at_work) {
     struct crew c;
     void (*hold)(bool) = NULL;
     const unsigned *queries = NULL;
-    if (there_are_kernels()) {
+    if (gpu_has_kernels()) {
         *(void **)&hold = dlsym(RTLD_DEFAULT, "double_hold");
         queries = dlsym(RTLD_DEFAULT, "double_queries");
     }
@@ -438,7 +432,7 @@ TEST(a_deadline_passes_before_all_have_come) {
 /* The kernels of the others run on when a member goes, and no memory is returned before. */
 TEST(a_member_dies_while_devices_work) {
     void (*hold)(bool) = NULL;
-    if (there_are_kernels()) *(void **)&hold = dlsym(RTLD_DEFAULT, "double_hold");
+    if (gpu_has_kernels()) *(void **)&hold = dlsym(RTLD_DEFAULT, "double_hold");
     if (!hold) SKIP("only the double of the CUDA driver stops at will");
     struct crew c;
     up(&c, 3);

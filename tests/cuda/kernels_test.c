@@ -29,11 +29,6 @@ static void wait_for_work(void) {
     CHECK_EQ(st, WEFT_OK);
 }
 
-static bool there_are_kernels(void) {
-    gpu_load();
-    return weft__cuda_queue_open(gpu.context) != WEFT_ERR_UNSUPPORTED;
-}
-
 /* Values among which there are equal ones, zeros of both signs, NaN and infinity. */
 static void fill(unsigned char *at, weft_datatype_t type, size_t count) {
     size_t width = weft_datatype_size(type);
@@ -138,7 +133,7 @@ static const struct shape shapes[] = {
 };
 
 TEST(every_kernel_gives_what_the_processor_gives) {
-    if (!there_are_kernels()) SKIP("the library has no kernels");
+    if (!gpu_has_kernels()) SKIP("the library has no kernels");
     char *device = gpu_alloc((MOST_OPERANDS + 1) * (MOST_BYTES + 64));
     unsigned kernels = 0;
     for (int type = 0; type < WEFT_N_DATATYPES; type++)
@@ -160,7 +155,7 @@ TEST(halves_are_summed_in_float32) {
         weft_datatype_t type;
         uint16_t one, tiny, above;
     } halves[] = {{WEFT_FLOAT16, 0x3c00, 0x1000, 0x3c01}, {WEFT_BFLOAT16, 0x3f80, 0x3b80, 0x3f81}};
-    if (!there_are_kernels()) SKIP("the library has no kernels");
+    if (!gpu_has_kernels()) SKIP("the library has no kernels");
     char *device = gpu_alloc(1024);
     for (unsigned i = 0; i < 2; i++) {
         struct reduce_arguments args = {.to = (uintptr_t)device, .count = 1, .n = 3};
@@ -226,7 +221,7 @@ TEST(strided_blocks_are_packed_and_unpacked) {
         {.count = 9, .extent = 30, .rows = 3, .stride = 8, .block = 6},
         {.count = 4, .extent = 77, .rows = 5, .stride = 13, .block = 3},
     };
-    if (!there_are_kernels()) SKIP("the library has no kernels");
+    if (!gpu_has_kernels()) SKIP("the library has no kernels");
     static char packed[MOST_BYTES];
     char *laid_out = gpu_alloc(MOST_BYTES);
     CHECK_EQ(weft__cuda_pin(gpu.context, packed, sizeof packed), WEFT_OK);
@@ -277,7 +272,7 @@ static double rate(bool folds, char *device, size_t len, unsigned n) {
 /* Printed, for tests/cuda/run; the double has no speed. */
 TEST(reductions_of_64_mib_are_as_fast_as_copies) {
     enum { LEN = 64 << 20, N = 4 };
-    if (!there_are_kernels()) SKIP("the library has no kernels");
+    if (!gpu_has_kernels()) SKIP("the library has no kernels");
     if (gpu.fail_copy) SKIP("the double of the CUDA driver has no speed");
     char *device = gpu_alloc((size_t)(N + 1) * LEN);
     double copy = rate(false, device, LEN, 1);
@@ -293,7 +288,7 @@ TEST(reductions_of_64_mib_are_as_fast_as_copies) {
 /* ---- what goes wrong ------------------------------------------------------------------------- */
 
 TEST(an_access_outside_of_an_allocation_is_an_error) {
-    if (!there_are_kernels()) SKIP("the library has no kernels");
+    if (!gpu_has_kernels()) SKIP("the library has no kernels");
     if (!gpu.fail_copy) SKIP("an illegal access ends the context of the driver");
     char *device = gpu_alloc(4096);
     struct reduce_arguments args = {.to = (uintptr_t)device, .count = 1025, .n = 1};

@@ -45,6 +45,7 @@ test_the_factor_of_a_graph_is_that_of_lapack() {
 }
 
 test_graph_words() {
+    [ -e "$examples/graph-words" ] || skip "no C++ compiler here"
     expect words "$(timeout 60 "$examples/graph-words")" $'3 the\n2 is\n2 warp'
     tr 'a-z' 'A-Z' <README.md >"$scratch/text"
     expect first "$(timeout 60 "$examples/graph-words" "$scratch/text" | head -1)" \
@@ -66,12 +67,14 @@ test_gpu_pingpong() {
 }
 
 test_view_gpu() {
+    [ -e "$examples/view-gpu" ] || skip "no C++ compiler here"
     has none "$(timeout 20 "$examples/view-gpu")" '^(not every process has a GPU|.*, shared by 1: last of the matrix 999, last sum 999)$'
     has double "$(LD_LIBRARY_PATH=$(cuda_double) timeout 60 "$bin/tools/weft-run" -n 3 "$examples/view-gpu")" \
         'a double, shared by 3: last of the matrix 2997, last sum 5994$'
 }
 
 test_echo_in_libuv() {
+    [ -e "$examples/echo-libuv" ] || skip "no libuv here"
     has output "$(timeout 20 "$examples/echo-libuv")" '^answer: is anybody there'
 }
 

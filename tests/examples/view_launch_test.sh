@@ -90,15 +90,23 @@ test_wordcount_under_mpirun_of_mpich() {
 
 # ---- the same in C++
 
+# Programs in C++ are built where there is a compiler.
+needs_cpp() {
+    [ -e "$bin/examples/view-gather" ] || skip "no C++ compiler here"
+}
+
 test_gather_in_cpp_alone() {
+    needs_cpp
     has alone "$(timeout 30 "$bin/examples/view-gather")" '^a 1, the longest 1$'
 }
 
 test_gather_in_cpp_under_weft_run() {
+    needs_cpp
     has together "$(timeout 60 "$bin/tools/weft-run" -n 4 "$bin/examples/view-gather")" 'a bb ccc dddd 10, the longest 4$'
 }
 
 test_callbacks_in_cpp_end_the_other_library_first() {
+    needs_cpp
     expect order "$(timeout 30 "$bin/examples/view-finalize" | tr '\n' ';')" \
         'the view is in use;the last one is called first;the other library ends;'
 }

@@ -40,6 +40,11 @@ case_of() {
     local name=$1 wanted=$2 change=$3 reason=$4 cc got
     { sed -E "$change" <<<"$base"; echo "$rest"; } >"$here/t.c"
     for cc in gcc clang; do
+        if ! command -v $cc >/dev/null; then
+            echo "  skipped: $cc is not installed"
+            echo "skip ${name}_$cc"
+            continue
+        fi
         compiles $cc "$here/t.c"
         got=$?
         if [ $((got != 0)) = "$wanted" ] && { [ "$wanted" = 0 ] || grep -qE "$reason" "$here/said"; }; then

@@ -64,6 +64,7 @@ test_without_the_libraries_of_rdma_all_else_works() {
     mkdir "$scratch/broken"
     : >"$scratch/broken/libibverbs.so.1"
     export LD_LIBRARY_PATH=$scratch/broken WEFT_TRANSPORTS=self,tcp,rdma_rc,rdma_ud WEFT_CALIBRATION=off
+    ! $info --json 2>&1 | grep -q "there is no transport 'rdma_rc'" || skip "built without rdma"
     $info --json >"$scratch/without.json"
     python3 - "$scratch/without.json" <<'PY'
 import json, sys

@@ -12,6 +12,7 @@ most=0.01 most_with_looks=0.1 # system calls for each message
 export ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0
 
 must_trace() {
+    needs strace
     strace -o "$scratch/trace" true 2>"$scratch/err" && return
     grep -qiE 'ptrace|not permitted' "$scratch/err" || fail "strace: $(cat "$scratch/err")"
     skip 'strace may not attach to a process here'
