@@ -20,7 +20,7 @@ void weft__alloc_fail_run(uint64_t k, uint64_t n); /* n of them, one after the o
 struct alloc_counter {
     void (*count)(const struct alloc_counter *counter);
 };
-/* from now on, for this thread; NULL: nowhere */
+/* from now on, for this thread; NULL: not counted */
 void weft__alloc_count(const struct alloc_counter *to);
 const struct alloc_counter *weft__alloc_counter(void);
 

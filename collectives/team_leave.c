@@ -19,7 +19,7 @@ static void ep_lost(weft_ep_t *ep, weft_status_t status, void *arg) {
     weft_team_t *team = member->team;
     uint32_t rank = (uint32_t)(member - team->member);
     /* A worker that closes says so for each of its teams first: then its endpoints' end is no
-     * news. Nor is that of a member that has all that this one sent, and was told that it leaves. */
+     * news. Nor is that of a member that has all that this one sent and knows that it leaves. */
     if (member->gone || member->released || rank == team->rank) return;
     if (status == WEFT_ERR_PEER_CLOSED) {
         weft__team_without(team, rank);

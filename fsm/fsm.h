@@ -124,7 +124,7 @@ struct fsm_trace {
     uint64_t count; /* steps ever */
     struct fsm_trace_step step[FSM_TRACE_STEPS];
 };
-/* Steps on this thread go to `trace` from now on (NULL: nowhere); returns the one before. */
+/* Steps on this thread go to `trace` from now on (NULL: not recorded); returns the one before. */
 extern _Thread_local struct fsm_trace *weft__fsm__trace __attribute__((tls_model("initial-exec")));
 static inline struct fsm_trace *fsm_trace_use(struct fsm_trace *next) {
     struct fsm_trace *before = weft__fsm__trace;

@@ -44,8 +44,8 @@ struct run_client {
     uint8_t out[2 * (RUN_HEADER + RUN_MAX_MINE)];
     size_t out_at, out_end;
 
-    /* The frame that is being read: `in_end` bytes of header, then payload into `sink`, or
-     * nowhere. */
+    /* The frame that is being read: `in_end` bytes of header, then payload into `sink`, if
+     * there is one. */
     uint8_t header[RUN_HEADER], status[4];
     struct run_frame frame;
     size_t in_end, payload_at;

@@ -36,10 +36,6 @@ BANNED = {
 PLAIN = {
     "say", "says", "said",  # a document, a header or a flag says something
     "several",  # more than two
-    "letter", "letters",  # of the alphabet
-    "joint",  # the joint state of machines, as in model checking
-    "halved",  # divided by two
-    "nowhere",  # at no place
 }
 
 # A static function is found by its name: one word names functions in two files at most.

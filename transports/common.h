@@ -40,7 +40,7 @@ static inline weft_status_t zcopy_measure(const struct lane *lane, size_t header
 void weft__describe_transport(struct lane *lane, char *buf, size_t size);
 
 /* iface_ops.address and reachable of a transport whose ifaces connect to themselves only. The
- * address is the first letter of the transport's name, in upper case, and the worker's id. */
+ * address is the first character of the transport's name, in upper case, and the worker's id. */
 weft_status_t weft__own_address(struct iface *iface, void *buf, size_t *len_p);
 weft_status_t weft__own_reachable(struct iface *iface, const void *bytes, size_t len,
                                   const char **why_p);

@@ -22,7 +22,7 @@
 
 enum { QUOTA_LEAST = 1024, QUOTA_KINDS = 16, SHARE_FIRST_KIND = 4 };
 
-/* How often the n-th endpoint's share is halved, when `whole` of them are not. */
+/* How often the n-th endpoint's share is divided by two, when `whole` of them are undivided. */
 static inline uint8_t weft__quota_shift(uint32_t whole, uint32_t n) {
     assert(whole > 0);
     if (n <= whole) return 0;

@@ -199,7 +199,7 @@ static bool all_mapped(const weft_ep_t *ep, const struct pieces *p) {
 /* ---- what the program gave */
 
 /* Bytes from the first block's begin to the last one's end, and bytes in them. Blocks of no
- * bytes are nowhere. */
+ * bytes have no place. */
 static bool measure_piece(size_t len, size_t stride, size_t count, size_t *span_p,
                           size_t *bytes_p) {
     size_t before, bytes;

@@ -1,6 +1,6 @@
 /*
- * The explorer joins copies of shipped machines through a channel and visits every joint state,
- * breadth first.
+ * The explorer joins copies of shipped machines through a channel and visits every state that they
+ * have together, breadth first.
  *
  * A peer is the plain struct of one machine. A move is a local event (the user, a timer), the
  * delivery of a message, its loss or its repetition, or, from a hostile peer, any message at all. A
@@ -54,7 +54,7 @@ struct explore_message {
     uint8_t payload[EXPLORE_PAYLOAD];
 };
 
-/* A joint state, as the model's callbacks see it. */
+/* The state of all peers and the channel, as the model's callbacks see it. */
 struct explore_world {
     unsigned n_peers;
     uint8_t hostile; /* bits: the model's */

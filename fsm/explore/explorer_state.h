@@ -1,5 +1,5 @@
-/* A joint state while it is worked on (`live`), and how it is kept: flat bytes that compare and
- * hash. */
+/* The state of all peers together while it is worked on (`live`), and how it is kept: flat bytes
+ * that compare and hash. */
 #ifndef WEFT_FSM_EXPLORE_EXPLORER_STATE_H
 #define WEFT_FSM_EXPLORE_EXPLORER_STATE_H
 

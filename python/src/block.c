@@ -219,7 +219,7 @@ static PyObject *typestr_of(const struct block *b) {
                 : *format == '?'            ? 'b'
                 : *format == 'Z'            ? 'c'
                                             : 'V';
-    if (b->itemsize > 1 && *format == 'B') kind = 'V'; /* a type that has no letter */
+    if (b->itemsize > 1 && *format == 'B') kind = 'V'; /* a type without a format character */
     return PyUnicode_FromFormat("%c%c%d", b->itemsize > 1 && kind != 'V' ? '<' : '|', kind,
                                 b->itemsize);
 }

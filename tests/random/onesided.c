@@ -1,4 +1,4 @@
-/* Puts, gets, atomics, pieces, fences and flushes: in their own place and nowhere else, each
+/* Puts, gets, atomics, pieces, fences and flushes: in their own place and no other, each
  * addition once. */
 #include <stdlib.h>
 #include <string.h>

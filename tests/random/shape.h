@@ -11,8 +11,8 @@ enum { LARGEST = 1400000, SHAPE_PIECES = 8 };
 /* Bytes from `at` on of everything that is called `name`: LARGEST of them may be read. */
 const uint8_t *bytes_of(uint64_t name, uint64_t at);
 
-/* Where blocks come from: a piece of a region that its worker exposes, or of nowhere in
- * particular. */
+/* Where blocks come from: a piece of a region that its worker exposes, or any other
+ * memory. */
 struct room {
     uint8_t *base;
     size_t len;

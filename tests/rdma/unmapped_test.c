@@ -40,7 +40,7 @@ TEST(rdma_ud_sends_from_memory_that_is_mapped_again) {
     remapped("rdma_ud");
 }
 
-/* A registered region is unmapped by its owner, against the rules: peers may write, to nowhere;
+/* A registered region is unmapped by its owner, against the rules: what peers write is lost;
  * nothing fails or leaks. */
 TEST(rdma_rc_a_region_that_is_unmapped_harms_no_one) {
     struct bed b;

@@ -9,7 +9,7 @@
 enum { NOOP = 99 };
 static unsigned ranks, server_id; /* the server comes after the ranks */
 
-/* The server's part of the joint state: the round, and what the server knows besides. */
+/* The server's part of the state: the round, and what the server knows besides. */
 struct served {
     struct round round;
     uint8_t joined, joiner; /* bits; the rank whose message is read */

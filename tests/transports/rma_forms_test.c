@@ -177,7 +177,7 @@ static void beyond_four_gigabytes_is_reached(const struct subject *s) {
         CHECK_EQ(memcmp(sink, there, 9000), 0);
     }
     char *base = w.t.region.base;
-    /* and nowhere else */
+    /* and at no other place */
     for (int i = 0; i < 4; i++) CHECK_EQ(base[9000 + (size_t)i * (1 << 30)], 0);
     end(&w);
 }

@@ -1,5 +1,5 @@
 /*
- * Puts, gets and additions: reported when performed, in their own place and nowhere else, each
+ * Puts, gets and additions: reported when performed, in their own place and no other, each
  * addition once.
  */
 #include <string.h>

@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 /*
- * A run of ASCII letters and of bytes beyond ASCII, in lower case; a longer run is cut into several
+ * A run of A to Z, a to z and bytes beyond ASCII, in lower case; a longer run is cut into several
  * words.
  */
 enum { WORD_MAX = 55 };

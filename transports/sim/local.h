@@ -49,7 +49,7 @@ enum sim_kind {
 
 /*
  * On its way. A reliable lane keeps its packets in a queue of its own, and only the first is in the
- * peer's heap; a datagram is in the heap at once, or nowhere.
+ * peer's heap; a datagram is in the heap at once, or is lost.
  */
 struct sim_packet {
     struct sim_packet *next;            /* in a queue or a pool */

@@ -9,7 +9,7 @@
  * after the first look makes it longer. An answer that was there at the first look makes it a
  * little shorter, since it may have waited. An answer some looks later makes it a little longer.
  * Now and then a trial looks early: if the answer is there, answers come unevenly, and the back-off
- * is halved. It is also halved when several messages come at once. It shrinks to nothing where
+ * shrinks by half, as it does when several messages come at once. It shrinks to nothing where
  * answers are late or absent.
  */
 #ifndef WEFT_TRANSPORTS_SHM_QUEUES_POLL_BACKOFF_H
