@@ -90,6 +90,7 @@ weft_status_t weft__lease_take(weft_worker_t *provider, const weft_lease_t *whol
     if (st == WEFT_OK) st = place_tags(provider->leases, whole, wanted->tag_first, lease);
     if (st < 0) return st;
     lease->number = (uint8_t)(lease - provider->leases->lease + 1);
+    lease->id = ++provider->leases->last_id;
     *lease_p = lease;
     return WEFT_OK;
 }

@@ -3,6 +3,7 @@
 
 #include "connect.h"
 #include <endpoints/core/cause.h>
+#include <endpoints/core/lease.h>
 #include <endpoints/core/worker.h>
 #include <endpoints/messages/stream.h>
 
@@ -12,16 +13,32 @@ static void reject(struct link *link, uint32_t peer, weft_status_t status) {
     weft__link_answer(link, &m);
 }
 
+/*
+ * The library for which the peer's library opens an endpoint. What the peer sends over it is tied
+ * to this holder of the range: it ends with it, and reaches no later one. A peer that dialed before
+ * any library came holds no lease here yet (weft__ep_follow_lease).
+ */
+static weft_status_t find_lease(const struct weft_worker *worker, const struct wire_open *open,
+                                const struct lease **lease_p) {
+    const struct lease *lease =
+        open->am_first ? weft__lease_find(worker, open->lease, open->am_first) : NULL;
+    if (lease ? lease->ends : open->lease != 0) return WEFT_ERR_DISASSOCIATED;
+    *lease_p = lease;
+    return WEFT_OK;
+}
+
 static weft_status_t accept_ep(struct link *link, const struct wire_open *open) {
+    const struct lease *lease = NULL;
     struct weft_ep *ep;
     struct weft_worker *worker = link->worker;
     if (link->n_accepted >= worker->limit.endpoints ||
         worker->limit.n_opened >= worker->limit.max_opened)
         return WEFT_ERR_QUOTA;
     weft_status_t st = weft__ep_admit(link, open->listener);
+    if (st == WEFT_OK) st = find_lease(worker, open, &lease);
     if (st == WEFT_OK) st = weft__ep_new(link->worker, &ep);
     if (st < 0) return st;
-    st = weft__ep_adopt(ep, open->listener);
+    st = weft__ep_adopt(ep, open->listener, lease);
     if (st < 0) {
         weft__ep_forget(ep);
         return st;
@@ -76,6 +93,7 @@ static const char *why_rejected(weft_status_t status) {
     case WEFT_ERR_REJECTED: return "the listener's on_request refused the connection";
     case WEFT_ERR_REFUSED: return "the listener there is closed";
     case WEFT_ERR_QUOTA: return "the peer accepts no more endpoints from this worker";
+    case WEFT_ERR_DISASSOCIATED: return "the library there has returned its lease";
     default: return weft_status_sentence(status);
     }
 }

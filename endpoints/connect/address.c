@@ -1,10 +1,16 @@
 /*
  * A worker's address: 'W' 'a' version n, worker id (8 bytes), then n entries of
  * name length, name, address length, address.
+ *
+ * The entry "lease" is no transport. It has the id (4 bytes) of the lease by which a library uses
+ * the worker, and readers of earlier versions pass over it.
  */
 #include "connect.h"
+#include <endpoints/core/lease.h>
 #include <endpoints/core/worker.h>
 
+static const char lease_name[] = "lease";
+enum { LEASE_NAME = sizeof lease_name - 1 };
 enum { ADDRESS_VERSION = 1, ADDRESS_HEAD = 12 };
 
 static weft_status_t bad(const char *what) {
@@ -25,6 +31,15 @@ static bool read_entry(const uint8_t **at, const uint8_t *end, struct address_en
     return true;
 }
 
+static void read_lease(struct address *address) {
+    for (uint32_t i = 0; i < address->n; i++) {
+        const struct address_entry *e = &address->entry[i];
+        if (e->name_len != LEASE_NAME || e->len != 4 || memcmp(e->name, lease_name, LEASE_NAME))
+            continue;
+        for (unsigned k = 0; k < 4; k++) address->lease |= (uint32_t)e->bytes[k] << 8 * k;
+    }
+}
+
 weft_status_t weft__address_read(const void *bytes, size_t len, struct address *address_p) {
     const uint8_t *p = bytes, *end = p + len;
     struct address address = {0};
@@ -40,8 +55,18 @@ weft_status_t weft__address_read(const void *bytes, size_t len, struct address *
     for (uint32_t i = 0; i < address.n; i++)
         if (!read_entry(&at, end, &address.entry[i])) return bad("truncated");
     if (at != end) return bad("trailing bytes");
+    read_lease(&address);
     *address_p = address;
     return WEFT_OK;
+}
+
+static uint8_t *write_lease(uint8_t *at, uint32_t lease) {
+    *at++ = LEASE_NAME;
+    memcpy(at, lease_name, LEASE_NAME);
+    at += LEASE_NAME;
+    *at++ = 4;
+    for (unsigned i = 0; i < 4; i++) *at++ = (uint8_t)(lease >> 8 * i);
+    return at;
 }
 
 /* Peers cannot use this transport, so log it. */
@@ -69,6 +94,7 @@ weft_status_t weft__worker_address_by(weft_worker_t *worker, const char *transpo
     uint8_t out[ADDRESS_MAX], *at = out + ADDRESS_HEAD;
     if (!worker || !buf || !len_p)
         return weft__fail(WEFT_ERR_INVALID_PARAM, "worker, buf or len_p is NULL");
+    const struct lease *lease = worker->lease;
     worker = weft__worker_itself(worker);
     weft_status_t st = weft__worker_check(worker);
     if (st < 0) return st;
@@ -76,8 +102,9 @@ weft_status_t weft__worker_address_by(weft_worker_t *worker, const char *transpo
     out[0] = 'W';
     out[1] = 'a';
     out[2] = ADDRESS_VERSION;
-    out[3] = 0;
+    out[3] = lease ? 1 : 0;
     for (unsigned i = 0; i < 8; i++) out[4 + i] = (uint8_t)(worker->id >> 8 * i);
+    if (lease) at = write_lease(at, lease->id);
     for (uint32_t i = 0; i < worker->n_ifaces; i++) {
         struct iface *iface = worker->iface[i];
         if (!weft__iface_is_named(iface, transports)) continue;

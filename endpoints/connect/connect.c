@@ -92,12 +92,13 @@ static struct link *cheapest_link(struct weft_worker *worker, const struct addre
 }
 
 static weft_status_t link_to_address(struct weft_worker *worker, const void *bytes, size_t len,
-                                     const struct ep_start *start, struct link **link_p) {
+                                     struct ep_start *start, struct link **link_p) {
     struct address address;
     struct choice choice;
     struct lane *lane;
     weft_status_t st = weft__address_read(bytes, len, &address);
     if (st < 0) return st;
+    start->lease = address.lease;
     *link_p = cheapest_link(worker, &address, start);
     if (*link_p) return WEFT_OK;
 
@@ -161,7 +162,7 @@ static weft_status_t link_to_uri(struct weft_worker *worker, const char *uri,
 
 static weft_status_t dial_connection(struct weft_ep *ep) {
     struct link *link;
-    const struct ep_start *start = ep->start;
+    struct ep_start *start = ep->start;
     weft_status_t st = start->dial_len
                            ? link_to_address(ep->worker, start->dial, start->dial_len, start, &link)
                            : link_to_uri(ep->worker, start->dial, start, &link);
@@ -194,6 +195,7 @@ static weft_status_t keep_start(struct weft_ep *ep, const void *to, size_t len,
     ep->start->dial_len = len;
     ep->start->mode = params->error_mode;
     ep->start->heartbeat_ms = params->heartbeat_ms;
+    ep->start->lease = 0;
     memcpy(ep->start->dial, to, room);
     return WEFT_OK;
 }

@@ -20,6 +20,7 @@ struct address_entry {
 };
 struct address {
     uint64_t worker;
+    uint32_t lease; /* of a worker that works by another one (core/lease.h); 0: it holds none */
     uint32_t n;
     struct address_entry entry[ADDRESS_ENTRIES];
 };
@@ -56,7 +57,8 @@ weft_status_t weft__ep_connect(struct weft_ep *ep, const void *to, size_t len,
 /* Checks whether the listener accepts an endpoint of this peer. WEFT_OK, WEFT_ERR_REJECTED or
  * WEFT_ERR_REFUSED. */
 weft_status_t weft__ep_admit(struct link *link, uint32_t listener);
-/* Gives an accepted endpoint the callbacks of its listener, or of the worker (0). */
-weft_status_t weft__ep_adopt(struct weft_ep *ep, uint32_t listener);
+/* Gives an accepted endpoint the callbacks of its listener; 0: of the worker that holds the lease;
+ * NULL: of its own worker. */
+weft_status_t weft__ep_adopt(struct weft_ep *ep, uint32_t listener, const struct lease *lease);
 
 #endif

@@ -115,14 +115,15 @@ weft_status_t weft__ep_admit(struct link *link, uint32_t id) {
                : WEFT_ERR_REFUSED;
 }
 
-weft_status_t weft__ep_adopt(struct weft_ep *ep, uint32_t id) {
-    struct weft_worker *worker = ep->worker;
+weft_status_t weft__ep_adopt(struct weft_ep *ep, uint32_t id, const struct lease *lease) {
+    struct weft_worker *worker = ep->worker, *owner = lease ? lease->user : worker;
     struct weft_listener *listener = id ? weft__idmap_find(&worker->listeners, id) : NULL;
     ep->start = weft__new(worker, struct ep_start);
     if (!ep->start) return WEFT_ERR_NO_MEMORY;
-    ep->start->notified = listener ? listener->params.on_endpoint : worker->on_endpoint;
-    ep->on_error = listener ? listener->params.on_error : worker->on_error;
-    if (listener && listener->lease) weft__ep_hold_lease(ep, listener->lease);
-    ep->start->arg = ep->arg = listener ? listener->params.arg : worker->arg;
+    ep->start->notified = listener ? listener->params.on_endpoint : owner->on_endpoint;
+    ep->on_error = listener ? listener->params.on_error : owner->on_error;
+    ep->start->arg = ep->arg = listener ? listener->params.arg : owner->arg;
+    if (listener && listener->lease) lease = listener->lease;
+    if (lease) weft__ep_hold_lease(ep, lease);
     return WEFT_OK;
 }

@@ -103,16 +103,24 @@ unsigned weft__eps_notify(struct weft_worker *worker, unsigned most) {
 
 /* ---- the machine's effects */
 
+static void wire_of_open(const struct weft_ep *ep, struct wire_message *m) {
+    /* An address names the worker, also over a link that was made to a listener. */
+    struct wire_open open = {.from = weft__ep_id(ep),
+                             .listener = ep->start->dial_len ? 0 : ep->link->listener,
+                             .credit = weft__ep_unexpected(ep),
+                             .stream = weft__ep_window(ep)};
+    if (ep->lease && ep->link->peer_flags & WIRE_HELLO_LEASES) {
+        open.lease = ep->start->lease;
+        open.am_first = weft__ep_lease(ep)->am_first;
+    }
+    weft__wire_open(m, open);
+}
+
 static void send_one(struct weft_ep *ep, enum wire_id id) {
     struct wire_message m;
     if (!ep->link) return;
     switch (id) {
-    case WIRE_OPEN:
-        /* An address names the worker, also over a link that was made to a listener. */
-        weft__wire_open(&m, (struct wire_open){weft__ep_id(ep),
-                                               ep->start->dial_len ? 0 : ep->link->listener,
-                                               weft__ep_unexpected(ep), weft__ep_window(ep)});
-        break;
+    case WIRE_OPEN: wire_of_open(ep, &m); break;
     case WIRE_ACCEPT:
         weft__wire_accept(&m, (struct wire_accept){ep->core.peer, weft__ep_id(ep),
                                                    weft__ep_unexpected(ep), weft__ep_window(ep)});
@@ -148,6 +156,15 @@ static void install_ops(struct weft_ep *ep, const struct ep_ops *ops) {
 
 const struct lease *weft__ep_lease(const struct weft_ep *ep) {
     return &ep->worker->leases->lease[ep->lease - 1];
+}
+
+const struct lease *weft__lease_find(const struct weft_worker *worker, uint32_t id,
+                                     uint32_t am_first) {
+    for (unsigned i = 0; worker->leases && i < WORKER_LEASES; i++) {
+        const struct lease *lease = &worker->leases->lease[i];
+        if (lease->number && (id ? lease->id == id : lease->am_first == am_first)) return lease;
+    }
+    return NULL;
 }
 
 void weft__ep_hold_lease(struct weft_ep *ep, const struct lease *lease) {

@@ -51,6 +51,7 @@ struct ep_start {
     weft_error_mode_t mode;
     uint32_t heartbeat_ms;
     uint64_t close_at; /* the deadline of a close that came before the endpoint was ready */
+    uint32_t lease;    /* of the peer, from its address (lease.h); 0: not known */
     size_t dial_len;   /* 0: a URI, or nothing */
     char dial[];
 };

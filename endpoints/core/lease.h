@@ -19,6 +19,7 @@ struct lease {
     uint8_t tag_bits;
     bool ends; /* its endpoints were asked to close: no others follow it */
     uint16_t am_first, am_count;
+    uint32_t id; /* of this holder, in its worker; not 0, and never used again */
     uint64_t tag_first;
     struct weft_worker *user; /* the worker whose handlers run */
     void *handlers;           /* messages/leased.c: a talloc child of `user` */
@@ -27,12 +28,17 @@ struct lease {
 
 struct leases {
     struct lease lease[WORKER_LEASES];
+    uint32_t last_id;
 };
 
 static inline uint64_t lease_tag_mask(const struct lease *lease) {
     return (UINT64_C(1) << lease->tag_bits) - 1;
 }
 
+/* The lease that a peer's endpoint is for: that of the id, or (id 0) of the range's holder. NULL:
+ * none. */
+const struct lease *weft__lease_find(const struct weft_worker *worker, uint32_t id,
+                                     uint32_t am_first);
 /* The lease that the endpoint holds. */
 const struct lease *weft__ep_lease(const struct weft_ep *ep);
 /* Sends of this endpoint are mapped into the lease from now on; NULL: no more. */

@@ -25,9 +25,14 @@ static inline weft_status_t am_sent_here(struct weft_ep *ep) {
     return WEFT_OK;
 }
 
+/* It names no endpoint. A message within a lease does: it is for one holder of the range. */
+static bool is_alone(const struct weft_ep *ep, uint32_t flags) {
+    return flags & WEFT_AM_NO_REPLY && !ep->lease;
+}
+
 static struct message am_message(const struct weft_ep *ep, uint32_t flags,
                                  const struct am_send_args *args, size_t len) {
-    bool alone = flags & WEFT_AM_NO_REPLY;
+    bool alone = is_alone(ep, flags);
     return (struct message){
         .id = WIRE_AM,
         .word = wire_am_word(alone ? 0 : ep->core.peer, args->header_len, args->id) |
@@ -162,7 +167,7 @@ weft_status_t weft__am_send_wait(struct weft_ep *ep, const struct am_send_args *
     const weft_op_t *op = args->op;
     if (op && op->stream) return am_send_elsewhere(ep, args);
     bool up = ep->link && link_is_up(&ep->link->core.fsm) && list_empty(&ep->queue);
-    if (op && op->flags & WEFT_AM_NO_REPLY && up) return am_send_general(ep, args);
+    if (op && is_alone(ep, op->flags) && up) return am_send_general(ep, args);
     struct weft_request *req;
     weft_status_t st = am_request(ep, args, &req);
     if (st < 0) return st;

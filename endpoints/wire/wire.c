@@ -158,6 +158,10 @@ void weft__wire_open(struct wire_message *m, struct wire_open v) {
     put(&c, v.listener, 4);
     put(&c, v.credit, 8);
     put(&c, v.stream, 4);
+    if (v.am_first) {
+        put(&c, v.lease, 4);
+        put(&c, v.am_first, 4);
+    }
     written(m, &c);
 }
 
@@ -167,7 +171,10 @@ bool weft__wire_read_open(const void *p, size_t len, struct wire_open *v) {
     v->listener = (uint32_t)get(&c, 4);
     v->credit = get(&c, 8);
     v->stream = (uint32_t)get(&c, 4);
-    return read_all(&c) && v->from != 0;
+    bool leased = c.left > 0;
+    v->lease = leased ? (uint32_t)get(&c, 4) : 0;
+    v->am_first = leased ? (uint32_t)get(&c, 4) : 0;
+    return read_all(&c) && v->from != 0 && leased == (v->am_first != 0);
 }
 
 void weft__wire_accept(struct wire_message *m, struct wire_accept v) {

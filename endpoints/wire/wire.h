@@ -158,7 +158,9 @@ enum {
     /* accepts offers of exposed memory (expose.h); each side sets it for itself */
     WIRE_HELLO_EXPOSURES = 256,
     /* reads offers that name device memory (device_fetch.h); each side sets it for itself */
-    WIRE_HELLO_DEVICES = 512
+    WIRE_HELLO_DEVICES = 512,
+    /* reads an OPEN that names a lease; each side sets it for itself */
+    WIRE_HELLO_LEASES = 1024
 };
 enum { WIRE_TICKET = 16 };
 struct wire_hello {
@@ -178,6 +180,9 @@ struct wire_open {
     uint32_t from, listener;
     uint64_t credit;
     uint32_t stream; /* the stream window of the side that sends it */
+    /* Of an endpoint that holds a lease (core/lease.h); both 0: it holds none. */
+    uint32_t lease;    /* the receiver's lease, from the address that was dialed; 0: not known */
+    uint32_t am_first; /* of the range at both ends; more than 0 */
 };
 struct wire_accept {
     uint32_t ep, from;

@@ -157,6 +157,9 @@ weft_status_t weft__worker_share(weft_worker_t *worker, weft_worker_t *provider,
     if (lease->tag_first >> 63) weft__match_lease(&provider->match);
     worker->lease = lease;
     worker->shared = provider;
+    worker->on_endpoint = own_of(worker)->params.on_endpoint;
+    worker->on_error = own_of(worker)->params.on_error;
+    worker->arg = own_of(worker)->params.arg;
     atomic_store(&worker->stub->status, WEFT_OK);
     return WEFT_OK;
 }

@@ -43,7 +43,8 @@ typedef struct weft_am {
 /*
  * A handler. It runs where callbacks run (weft_done_fn). `ep` is this side's endpoint of the pair,
  * for replies. It is NULL for a message that was sent with WEFT_AM_NO_REPLY, so check it if a peer
- * may do that. The handler may call everything except progress, wait and the _wait functions.
+ * may do that; within a lease it is never NULL. The handler may call everything except progress,
+ * wait and the _wait functions.
  */
 typedef void (*weft_am_fn)(weft_ep_t *ep, weft_am_t *am, void *arg);
 

@@ -48,8 +48,7 @@ static void check_status(weft_status_t status) {
 static void check_payload(const struct library *l, const struct payload *payload, size_t len) {
     if (len < sizeof *payload || payload->magic != MAGIC || payload->to != number_of(l))
         wrong("library %u has a message of another", number_of(l));
-    /* One to an earlier association may have been on its way (docs/resources.md). */
-    if (payload->association > l->association)
+    if (payload->association != l->association)
         wrong("library %u has a message to its association %u in its %u", number_of(l),
               payload->association, l->association);
     for (size_t i = 0; i < len - sizeof *payload; i++)

@@ -130,10 +130,16 @@ TEST(control_messages_read_as_written_and_survive_mauling) {
     CHECK(!weft__wire_read_hello(m.bytes, m.len, &hello));
 
     struct wire_open open;
-    weft__wire_open(&m, (struct wire_open){3, 4, 5, 6});
+    weft__wire_open(&m, (struct wire_open){3, 4, 5, 6, 0, 0});
     CHECK(weft__wire_read_open(m.bytes, m.len, &open) && open.from == 3 && open.listener == 4 &&
-          open.credit == 5 && open.stream == 6);
+          open.credit == 5 && open.stream == 6 && open.lease == 0 && open.am_first == 0);
     bytes_maul(decode_all, m.bytes, m.len);
+    weft__wire_open(&m, (struct wire_open){3, 4, 5, 6, 7, 512});
+    CHECK(weft__wire_read_open(m.bytes, m.len, &open) && open.stream == 6 && open.lease == 7 &&
+          open.am_first == 512);
+    bytes_maul(decode_all, m.bytes, m.len);
+    memset(m.bytes + m.len - 4, 0, 4); /* a lease without a range */
+    CHECK(!weft__wire_read_open(m.bytes, m.len, &open));
     struct wire_accept accept;
     weft__wire_accept(&m, (struct wire_accept){3, 4, 5, 6});
     CHECK(weft__wire_read_accept(m.bytes, m.len, &accept) && accept.ep == 3 && accept.from == 4 &&
