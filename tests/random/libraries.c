@@ -45,14 +45,18 @@ static void check_status(weft_status_t status) {
         wrong("an operation of a library ends as %s", weft_status_name(status));
 }
 
-static void check_payload(const struct library *l, const struct payload *payload, size_t len) {
-    if (len < sizeof *payload || payload->magic != MAGIC || payload->to != number_of(l))
+/* The bytes of an active message may lie anywhere. */
+static void check_payload(const struct library *l, const void *bytes, size_t len) {
+    const uint8_t *rest = (const uint8_t *)bytes + sizeof(struct payload);
+    struct payload head = {0};
+    memcpy(&head, bytes, len < sizeof head ? len : sizeof head);
+    if (len < sizeof head || head.magic != MAGIC || head.to != number_of(l))
         wrong("library %u has a message of another", number_of(l));
-    if (payload->association != l->association)
+    if (head.association != l->association)
         wrong("library %u has a message to its association %u in its %u", number_of(l),
-              payload->association, l->association);
-    for (size_t i = 0; i < len - sizeof *payload; i++)
-        if (payload->bytes[i] != (uint8_t)(i + payload->association))
+              head.association, l->association);
+    for (size_t i = 0; i < len - sizeof head; i++)
+        if (rest[i] != (uint8_t)(i + head.association))
             wrong("library %u has a wrong byte", number_of(l));
     world->n_checked += len;
 }
@@ -65,8 +69,7 @@ static void deed_done(weft_status_t status, void *arg) {
         wrong("an operation of library %u survives its association", number_of(d->library));
     d->notified = true;
     check_status(status);
-    if (d->receives && status == WEFT_OK)
-        check_payload(d->library, (const struct payload *)d->bytes, d->info.len);
+    if (d->receives && status == WEFT_OK) check_payload(d->library, d->bytes, d->info.len);
     act_within();
     RETURNS;
 }
@@ -75,8 +78,7 @@ static void deed_done(weft_status_t status, void *arg) {
 static void answered(struct deed *d, weft_status_t status) {
     world->n_asked++;
     if (status < 0) check_status(status);
-    if (status == WEFT_OK && d->receives)
-        check_payload(d->library, (const struct payload *)d->bytes, d->info.len);
+    if (status == WEFT_OK && d->receives) check_payload(d->library, d->bytes, d->info.len);
     d->accepted = status == WEFT_IN_PROGRESS;
     if (!d->accepted && d->notified) wrong("a call that did not begin is reported");
 }
