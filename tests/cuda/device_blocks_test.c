@@ -73,9 +73,32 @@ static bool block_holds(const char *at, unsigned seed) {
 
 /* ---- between two processes ------------------------------------------------------------------- */
 
+enum { KEYS = 7 };
+
+/* Keeps a region for puts and gets. */
+static void child_keeps_a_region(weft_worker_t *worker, const struct child *child) {
+    struct block block = block_of(1);
+    weft_mem_params_t params = {.rights = WEFT_MEM_READ | WEFT_MEM_WRITE};
+    char key[WEFT_RKEY_MAX];
+    size_t len = sizeof key;
+    struct tally sent = {0};
+    weft_mem_t *mem;
+    fill_block(memory_of(&block), 60);
+    if (weft_mem_register(worker, memory_of(&block), LEN, &params, &mem) ||
+        weft_mem_pack(mem, key, &len))
+        _exit(3);
+    if (weft_tag_send(child->ep, KEYS, &(weft_iov_t){key, len}, 1, OP(&sent)) == WEFT_IN_PROGRESS)
+        child_waits(worker, child, &sent);
+    while (!child->lost) weft_worker_wait(worker, 20);
+}
+
 /* Sends from one block, then from others at whatever address. */
 static void child_serves(weft_worker_t *worker, const struct child *child) {
     CHECK_EQ(gpu.set_current(gpu.context), 0); /* for copies of memory that has no context */
+    if (getenv("WEFT_TEST_REGION")) {
+        child_keeps_a_region(worker, child);
+        return;
+    }
     for (unsigned i = 0; i < ROUNDS && !child->lost; i++) {
         struct block block = block_of(1);
         struct tally sent = {0};
@@ -108,6 +131,42 @@ TEST(blocks_of_another_process_are_copied_by_their_files) {
     ipc_down(&p);
     end_block(&to);
     if (blocks) CHECK_EQ(*blocks, 0);
+    if (gpu.context_create) CHECK_EQ(gpu.set_current(NULL), 0);
+}
+
+TEST(a_region_of_a_block_is_put_to_and_got_from) {
+    struct ipc p;
+    struct tally came = {0}, got_it = {0}, put = {0}, again = {0};
+    char key[WEFT_RKEY_MAX];
+    weft_tag_info_t tag;
+    weft_rkey_t *rkey;
+    weft_rkey_info_t info;
+    setenv("WEFT_TEST_REGION", "1", 1);
+    ipc_up(&p);
+    unsetenv("WEFT_TEST_REGION");
+    CHECK_EQ(gpu.set_current(gpu.context), 0);
+    struct block here = block_of(1);
+    CHECK(weft_tag_recv(p.worker, KEYS, ~0ull, &(weft_iov_t){key, sizeof key}, 1, &tag,
+                        OP(&came)) >= 0);
+    IPC_UNTIL(&p, came.calls);
+    CHECK_EQ(weft_rkey_unpack(p.ep, key, tag.len, &rkey), 0);
+    IPC_UNTIL(&p, rkey->key->status != WEFT_NO_RESOURCE);
+    CHECK_EQ(weft_rkey_describe(rkey, &info), 0);
+    CHECK(strcmp(info.put, "cuda ipc") == 0 && strcmp(info.get, "cuda ipc") == 0);
+    CHECK(weft_get(p.ep, memory_of(&here), LEN, info.base, rkey, OP(&got_it)) >= 0);
+    IPC_UNTIL(&p, got_it.calls);
+    CHECK(got_it.status == WEFT_OK && block_holds(memory_of(&here), 60));
+    fill_block(memory_of(&here), 61);
+    CHECK(weft_put(p.ep, memory_of(&here), LEN, info.base, rkey, OP(&put)) >= 0);
+    IPC_UNTIL(&p, put.calls);
+    fill_block(memory_of(&here), 62);
+    CHECK(weft_get(p.ep, memory_of(&here), LEN, info.base, rkey, OP(&again)) >= 0);
+    IPC_UNTIL(&p, again.calls);
+    CHECK(put.status == WEFT_OK && again.status == WEFT_OK && block_holds(memory_of(&here), 61));
+    weft_rkey_release(rkey);
+    CHECK_EQ(kill(p.child, SIGKILL), 0);
+    ipc_down(&p);
+    end_block(&here);
     if (gpu.context_create) CHECK_EQ(gpu.set_current(NULL), 0);
 }
 

@@ -180,8 +180,14 @@ class Ucxx(Compat):
         got = bytearray(6)
         self.assertEqual(await server.recv_with_handle(got, probed), 6)
         self.assertEqual(got, b"probed")
-        with self.assertRaises(NotImplementedError):
-            await client.send_multi([b"x"], tag=1)
+        for how in ({"tag": 7}, {"tag": "seven"}, {"tag": 7, "force_tag": True}):
+            parts = [b"x", b"", b"y" * 5000]
+            sending = asyncio.ensure_future(client.send_multi(parts, **how))
+            self.assertEqual([bytes(part) for part in await server.recv_multi(**how)], parts)
+            await sending
+        await client.send(b"\xff" * 8, tag=8)
+        with self.assertRaises(ucxx.exceptions.UCXError):  # no such number of buffers
+            await server.recv_multi(tag=8)
         self.assertTrue(client.alive and not client.closed and not listener.closed)
         ended = []
         server.set_close_callback(lambda *args, **kwargs: ended.append((args, kwargs)), (1,), {"k": 2})

@@ -172,7 +172,7 @@ weft_status_t weft__cuda_batch_pack(struct cuda_batch *batch, const struct cuda_
     const struct cuda_driver *driver = batch->driver;
     size_t planes = blocks->planes ? blocks->planes : 1;
     cuda_pointer packed = 0;
-    struct queue queue;
+    struct queue queue = {0};
     if (!driver->host_device_pointer ||
         driver->host_device_pointer(&packed, blocks->host, 0) != 0 ||
         in_context(batch->place.context, true, take_a_copy, &queue) < 0)

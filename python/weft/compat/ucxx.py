@@ -6,6 +6,7 @@ its thread. A listener is on all interfaces only if a cluster key or the setting
 """
 from __future__ import annotations
 
+import array
 from types import SimpleNamespace
 from typing import Any, Callable
 
@@ -14,6 +15,9 @@ from . import _shared
 from ._shared import (active_transports as get_active_transports, context_info as get_ucp_context_info, get_address,
                       get_config, get_worker_address, progress, reset, version as get_ucx_version,
                       worker as get_ucp_worker, worker as get_ucxx_worker, worker_info as get_ucp_worker_info)
+
+
+MULTI_MOST = 1 << 20  # buffers of one send_multi with a tag
 
 
 class UCXError(Exception):
@@ -110,18 +114,30 @@ class Endpoint(_shared.EndpointBase):
         self._call_when_closed(lambda: cb_func(*(cb_args or ()), **(cb_kwargs or {})))
 
     async def send_multi(self, buffers: Any, tag: Any = None, force_tag: bool = False) -> None:
-        """Sends a list of buffers as one message."""
-        if tag is not None or force_tag:
-            raise NotImplementedError("send_multi with a tag")
-        with _translated():
-            await self._ep.send_frames(buffers)
+        """Sends a list of buffers: as one message; with a tag, as theirs, their sizes and then each, under that tag."""
+        if tag is None:
+            with _translated():
+                await self._ep.send_frames(buffers)
+            return
+        sizes = [memoryview(buffer).nbytes for buffer in buffers]
+        for part in (array.array("Q", [len(sizes)]), array.array("Q", sizes), *buffers):
+            await self.send(part, tag=tag, force_tag=force_tag)
 
     async def recv_multi(self, tag: Any = None, force_tag: bool = False) -> list[Any]:
-        """The buffers of the peer's next send_multi, in memory that is made here: as _array_of."""
-        if tag is not None or force_tag:
-            raise NotImplementedError("recv_multi with a tag")
-        with _translated():
-            return [_array_of(frame) for frame in await self._ep.recv_frames()]
+        """The buffers of the peer's next send_multi (with that tag), in memory that is made here: as _array_of."""
+        if tag is None:
+            with _translated():
+                return [_array_of(frame) for frame in await self._ep.recv_frames()]
+        count = array.array("Q", [0])
+        await self.recv(count, tag=tag, force_tag=force_tag)
+        if count[0] > MULTI_MOST:
+            raise UCXError("%d buffers in one message" % count[0])
+        sizes = array.array("Q", bytes(8 * count[0]))
+        await self.recv(sizes, tag=tag, force_tag=force_tag)
+        buffers = [memoryview(bytearray(size)) for size in sizes]
+        for buffer in buffers:
+            await self.recv(buffer, tag=tag, force_tag=force_tag)
+        return [_array_of(buffer) for buffer in buffers]
 
     async def am_recv(self) -> Any:
         """A message in the memory of the registered allocator; without one, as _array_of."""
