@@ -1,43 +1,75 @@
-/* Two hundred members in virtual time. */
-#define CREW_MOST 200
+/* A thousand members in virtual time. */
+#define CREW_MOST 1000
 #include "sim_world.h"
 
-enum { MEMBERS = 200, LOST_WORDS = (MEMBERS + 63) / 64 };
+enum { MEMBERS = CREW_MOST, LOST_WORDS = (MEMBERS + 63) / 64, ROUNDS = 7, TURNS_APART = 3 };
 
 static uint64_t word[MEMBERS], lost[MEMBERS][LOST_WORDS];
+static bool is_dead[MEMBERS];
 
-static weft_status_t begin_agreeing(struct rank *rank, uint32_t r) {
-    weft_op_t op = {.done = on_outcome, .arg = rank, .deadline_ms = 10000};
-    word[r] = ~(1ull << r % 64);
-    return weft_team_agree(rank->team, &word[r], lost[r], &op);
+static bool is_lost(uint32_t r, uint32_t at) {
+    return lost[at][r / 64] >> r % 64 & 1;
 }
 
-static bool is_dead(uint32_t r) {
-    return r == 0 || r == 77;
+static void begin_agreeing(struct crew *c, int round) {
+    for (uint32_t r = 0; r < MEMBERS; r++) {
+        struct rank *rank = &c->rank[r];
+        weft_op_t op = {.done = on_outcome, .arg = rank, .deadline_ms = 10000};
+        expect_outcome(rank);
+        word[r] = ~(1ull << r % 60);
+        word[r] &= ~((uint64_t)round << 60);
+        if (is_dead[r])
+            rank->outcome_calls = 1;
+        else
+            posted(rank, weft_team_agree(rank->team, &word[r], lost[r], &op));
+    }
 }
 
-/* The coordinator and another one die while all agree: those that are left have one value. */
-TEST(two_hundred_members_agree_though_the_coordinator_dies) {
+static uint32_t n_open(const struct crew *c) {
+    uint32_t n = 0;
+    for (uint32_t r = 0; r < MEMBERS; r++) n += !c->rank[r].outcome_calls;
+    return n;
+}
+
+static void die(struct world *w, uint32_t r) {
+    weft__sim_crash(w->fabric, r);
+    is_dead[r] = true;
+    w->crew.rank[r].outcome_calls = 1;
+}
+
+/* All that live have one value; nobody that lives is lost, and all that died before are. */
+static void check_survivors(const struct crew *c, uint32_t witness, const bool *was_dead) {
+    for (uint32_t r = 0; r < MEMBERS; r++) {
+        if (is_dead[r]) continue;
+        CHECK_EQ(c->rank[r].outcome, WEFT_OK);
+        CHECK_EQ(c->rank[r].outcome_calls, 1);
+        CHECK(word[r] == word[witness] && memcmp(lost[r], lost[witness], sizeof lost[r]) == 0);
+    }
+    for (uint32_t r = 0; r < MEMBERS; r++) {
+        CHECK(is_dead[r] || !is_lost(r, witness));
+        CHECK(!was_dead[r] || is_lost(r, witness));
+    }
+}
+
+/* In each agreement the coordinator and another member die, ever later. */
+TEST(a_thousand_members_agree_again_and_again_though_coordinators_die) {
     static struct world w;
+    int n_struck = 0;
     setenv("WEFT_LOG_LEVEL", "none", 1); /* each member says which ones it lost */
     world_up(&w, MEMBERS, 11, &weft__sim_reliable);
-    for (uint32_t r = 0; r < MEMBERS; r++) expect_outcome(&w.crew.rank[r]);
-    for (uint32_t r = 0; r < MEMBERS; r++)
-        posted(&w.crew.rank[r], begin_agreeing(&w.crew.rank[r], r));
-    for (int turn = 0; turn < 300 && weft__clock_turn(w.clock); turn++) continue;
-    for (uint32_t r = 0; r < MEMBERS; r++) {
-        if (!is_dead(r)) continue;
-        weft__sim_crash(w.fabric, r);
-        w.crew.rank[r].outcome_calls += w.crew.rank[r].outcome_calls == 0;
+    for (int round = 0; round < ROUNDS; round++) {
+        bool was_dead[MEMBERS];
+        uint32_t coordinator = (uint32_t)round, other = 77 * (uint32_t)(round + 1);
+        memcpy(was_dead, is_dead, sizeof was_dead);
+        begin_agreeing(&w.crew, round);
+        for (int turn = 0; turn < round * TURNS_APART; turn++) weft__clock_turn(w.clock);
+        n_struck += n_open(&w.crew) == MEMBERS - 2 * (uint32_t)round;
+        die(&w, coordinator);
+        die(&w, other);
+        RUN_UNTIL(&w, all_notified(&w.crew));
+        check_survivors(&w.crew, coordinator + 1, was_dead);
     }
-    RUN_UNTIL(&w, all_notified(&w.crew));
-    for (uint32_t r = 0; r < MEMBERS; r++) {
-        if (is_dead(r)) continue;
-        CHECK_EQ(w.crew.rank[r].outcome, WEFT_OK);
-        CHECK(word[r] == word[1] && memcmp(lost[r], lost[1], sizeof lost[r]) == 0);
-        for (uint32_t k = 0; k < MEMBERS; k++)
-            CHECK(!(lost[r][k / 64] >> k % 64 & 1) || is_dead(k));
-    }
+    CHECK(n_struck > ROUNDS / 2); /* before any member had the outcome */
     weft__sim_heal_all(w.fabric);
     world_down(&w);
 }

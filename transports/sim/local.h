@@ -15,7 +15,7 @@
 #include <transports/pending.h>
 
 enum {
-    SIM_NODES = 256,
+    SIM_NODES = 1024,
     SIM_BUCKETS = 1024,
     SIM_SMALL = 512,  /* packets of two sizes are kept for reuse */
     SIM_BCOPY = 8192, /* reliable: limits of the three forms */
