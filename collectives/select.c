@@ -104,7 +104,9 @@ static const struct choice built_in[] = {
 
 /*
  * Before those, where some of several hosts have several ranks. Between hosts a message is dear, so
- * one leader of each takes part in it. These rows are not measured.
+ * one leader of each takes part in it. These rows are not measured. The members of an alltoallv
+ * differ in their bytes, so its row asks for ranks alone: so many that a connection of each to each
+ * is dearer than the copies by the leaders.
  */
 static const struct choice between_hosts[] = {
     {COLL_BARRIER, ALGORITHM_BARRIER_hierarchy, 0, ALL, 3, ANY, 0, ANY, COLL_HOST},
@@ -121,6 +123,7 @@ static const struct choice between_hosts[] = {
     {COLL_REDUCE_SCATTER, ALGORITHM_REDUCE_SCATTER_hierarchy, 0, 4 << 10, 3, ANY, 0, ANY,
      COLL_HOST},
     {COLL_ALLTOALL, ALGORITHM_ALLTOALL_hierarchy, 0, 256, 3, ANY, 0, ANY, COLL_HOST},
+    {COLL_ALLTOALLV, ALGORITHM_ALLTOALLV_hierarchy, 0, ALL, 128, ANY, 0, ANY, COLL_HOST},
     {COLL_SCAN, ALGORITHM_SCAN_hierarchy, 0, 64 << 10, 3, ANY, 0, ANY, COLL_HOST},
     {COLL_EXSCAN, ALGORITHM_EXSCAN_hierarchy, 0, 64 << 10, 3, ANY, 0, ANY, COLL_HOST},
 };

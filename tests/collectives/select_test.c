@@ -70,6 +70,21 @@ TEST(the_setting_comes_before_the_table) {
     CHECK_EQ(ask("allreduce=slots", q), ALGORITHM_ALLREDUCE_fold);
 }
 
+/* Every member has to take the same, and knows its own bytes only. */
+TEST(an_alltoallv_of_many_ranks_on_several_hosts_goes_by_leaders) {
+    struct question q = of(COLL_ALLTOALLV, 8, 128);
+    CHECK_EQ(ask("", q), ALGORITHM_ALLTOALLV_linear);
+    q.by_host = true;
+    CHECK_EQ(ask("", q), ALGORITHM_ALLTOALLV_hierarchy);
+    q.bytes = 64 << 20;
+    CHECK_EQ(ask("", q), ALGORITHM_ALLTOALLV_hierarchy);
+    q.asks_nothing = true;
+    CHECK_EQ(ask("", q), ALGORITHM_ALLTOALLV_linear);
+    q.asks_nothing = false;
+    q.ranks = 127;
+    CHECK_EQ(ask("", q), ALGORITHM_ALLTOALLV_linear);
+}
+
 TEST(a_kilobyte_is_1024_bytes_and_a_megabyte_its_square) {
     CHECK_EQ(ask("barrier:1k-=tree", of(COLL_BARRIER, 1024, 2)), ALGORITHM_BARRIER_tree);
     CHECK_EQ(ask("barrier:1k-=tree", of(COLL_BARRIER, 1023, 2)), ALGORITHM_BARRIER_dissemination);
