@@ -1,4 +1,4 @@
-/* A member that SIGSTOP stops: the others wait for it, until it goes on or their deadline passes. */
+/* A member that SIGSTOP stops: the others wait for it until it goes on, or until their deadline. */
 #include "processes.h"
 
 #include <stdio.h>
