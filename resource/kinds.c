@@ -308,7 +308,8 @@ static weft_status_t memory_begin(struct association *a) {
     if (of && *of) return region_begin(a, *of);
     if (!base || !*base || !len || !*len)
         return weft__fail(WEFT_ERR_INVALID_PARAM, "the address or length has another size");
-    weft_status_t st = weft__mem_stub_begin(a->stub, *base, *len, -1, 0);
+    struct ibv_mr *mr = pointer_of(a, WEFT_RES_MEMORY_MR);
+    weft_status_t st = weft__mem_stub_begin_given(a->stub, *base, *len, mr);
     weft_mem_t *mem = a->object;
     if (st == WEFT_OK) mem->associated = mem->outlives = true;
     return st;

@@ -147,6 +147,7 @@ struct pending {
 
 /* Memory that peers may access. It lives until mem_revoke is complete; endpoints/memory/memory.h
  * embeds it. */
+struct ibv_mr;
 struct region {
     void *base;
     uint64_t origin; /* the address by which peers name its first byte: base, or 0 */
@@ -162,6 +163,9 @@ struct region {
     bool on_device;
     int dmabuf;
     uint64_t dmabuf_offset;
+    /* The program's registration, which contains it: a transport with `reuses` makes none. NULL:
+     * none. It stays until the region is gone. */
+    struct ibv_mr *mr;
 };
 
 /* A peer's region, as its packed key describes it. */
@@ -482,6 +486,8 @@ struct iface_mem_ops {
     /* Writes what a peer's key_open needs to know, at most MD_KEY_MAX bytes; returns its length. */
     size_t (*key_pack)(const struct md_mem *mem, void *to);
     bool any_origin; /* regions whose origin is not their base may be registered */
+    /* Optional: whether the region's `mr` is one that this interface can use. */
+    bool (*reuses)(const struct iface *iface, const struct region *region);
 };
 
 /* Optional: copies that peers write into this side's memory (bulk_split, bulk_put). */

@@ -64,6 +64,18 @@ static void make_known(weft_mem_t *mem) {
     }
 }
 
+/* A registration of the program is used, or the region is refused: it would be registered twice. */
+static weft_status_t check_given(const weft_mem_t *mem) {
+    if (!mem->region.mr) return WEFT_OK;
+    for (uint32_t i = 0; i < mem->worker->n_ifaces; i++) {
+        const struct iface *iface = mem->worker->iface[i];
+        if (HAS_OP(iface->ops, mem, reuses) && iface->ops->mem->reuses(iface, &mem->region))
+            return WEFT_OK;
+    }
+    return weft__fail(WEFT_ERR_UNSUPPORTED, "no transport of the worker uses the protection domain "
+                                            "of this MR, or the MR does not contain the region");
+}
+
 static void new_token(weft_mem_t *mem) {
     for (unsigned i = 0; i < sizeof mem->region.token; i += 8) {
         uint64_t random = weft__random(mem->worker->reactor);
@@ -224,6 +236,7 @@ static weft_status_t mem_begin(weft_mem_t *mem, struct weft_worker *worker, void
     mem_describe_new(mem, base, len, params->rights, pages);
     if (params->zero_based) mem->region.origin = 0;
     st = find_device(mem);
+    if (st == WEFT_OK) st = check_given(mem);
     new_token(mem);
     if (st == WEFT_OK && params->expose) st = expose_region(worker, mem);
     if (st < 0) {
@@ -289,6 +302,13 @@ weft_status_t weft__mem_stub_new(weft_worker_t *worker, size_t params_size,
     weft__mem_stub_rest(stub, WEFT_ERR_NOT_ASSOCIATED);
     *mem_p = mem;
     return WEFT_OK;
+}
+
+weft_status_t weft__mem_stub_begin_given(struct stub *stub, void *base, size_t len,
+                                         struct ibv_mr *mr) {
+    weft_mem_t *mem = stub->object;
+    mem->region.mr = mr;
+    return weft__mem_stub_begin(stub, base, len, -1, 0);
 }
 
 weft_status_t weft__mem_stub_begin(struct stub *stub, void *base, size_t len, int fd,

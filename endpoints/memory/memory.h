@@ -95,8 +95,12 @@ weft_mem_t *weft__mem_exposed(struct weft_worker *worker, const void *at, size_t
 /* A region in associated mode works: on memory of this process, or (base NULL) on a part of a
  * shared segment. */
 struct stub;
+struct ibv_mr;
 weft_status_t weft__mem_stub_begin(struct stub *stub, void *base, size_t len, int fd,
                                    uint64_t offset);
+/* The same, on memory that the program registered with the worker's RDMA device; NULL: it did not. */
+weft_status_t weft__mem_stub_begin_given(struct stub *stub, void *base, size_t len,
+                                         struct ibv_mr *mr);
 /* The same, as another name of region `of`; and the end of that. */
 void weft__mem_stub_use(struct stub *stub, weft_mem_t *of);
 void weft__mem_stub_leave(struct stub *stub);

@@ -51,7 +51,8 @@ typedef enum weft_resource_kind {
        [WEFT_RES_MEMORY_OFFSET] */
     WEFT_RESOURCE_SEGMENT,
     /* memory of this process, for a region: WEFT_RES_MEMORY_BASE and WEFT_RES_MEMORY_LENGTH,
-       [WEFT_RES_MEMORY_HANDLE]: a region of the same worker, whose key is then reused */
+       [WEFT_RES_MEMORY_HANDLE]: a region of the same worker, whose key is then reused;
+       [WEFT_RES_MEMORY_MR]: its registration in the PD of the worker, which is then reused */
     WEFT_RESOURCE_MEMORY,
     /* a listening TCP socket, for a worker: WEFT_RES_WORKER_SOCKET */
     WEFT_RESOURCE_SOCKET,
@@ -94,6 +95,7 @@ typedef enum weft_resource_kind {
 #define WEFT_RES_MEMORY_LENGTH       "WEFT_RES_MEMORY_LENGTH"   /* uint64_t, bytes */
 #define WEFT_RES_MEMORY_BASE         "WEFT_RES_MEMORY_BASE"     /* void * */
 #define WEFT_RES_MEMORY_HANDLE       "WEFT_RES_MEMORY_HANDLE"   /* weft_mem_t * */
+#define WEFT_RES_MEMORY_MR           "WEFT_RES_MEMORY_MR"       /* struct ibv_mr * */
 
 /* One value. The library copies key and value. */
 typedef struct weft_resource_value {
@@ -270,6 +272,13 @@ typedef struct weft_associate_params {
  * worker has a stream of its own in the context. Memory of another context is refused
  * (UNSUPPORTED), and so is the stream as an operation's op->stream. The program keeps both until
  * the worker is disassociated.
+ *
+ * WEFT_RES_MEMORY_MR: rdma_rc uses this registration, and makes none of its own. It is of the
+ * worker's WEFT_RES_WORKER_PD, contains the region, and has the access flags that the region's
+ * rights need (LOCAL_WRITE, REMOTE_READ, REMOTE_WRITE, REMOTE_ATOMIC), and MW_BIND where the device
+ * has memory windows of type 2. Without windows peers get its own rkey, which stays valid until the
+ * program deregisters it: do that once the region is disassociated. UNSUPPORTED: it is of another
+ * PD, or does not contain the region.
  *
  * Owner's thread of the worker, for endpoints, teams and regions.
  *

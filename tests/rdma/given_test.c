@@ -4,7 +4,8 @@
 #include <weft/resource.h>
 
 #ifdef WEFT_HAVE_RDMA
-#include <transports/rdma/verbs/verbs.h>
+#include <endpoints/memory/memory.h>
+#include <transports/rdma/rc/rc.h>
 
 enum { PAIRS = 3, OWN_NUMBER = 77, DEPTH = 128, RECEIVES = 128 };
 
@@ -193,6 +194,104 @@ TEST(rdma_rc_registers_in_the_protection_domain_of_the_program) {
     CHECK_EQ(in_state(&g.objects, IBV_QPS_RESET), PAIRS); /* it has made its own */
     messages_cross(&g);
     CHECK(ibv_dealloc_pd(g.objects.pd) != 0); /* in use */
+    CHECK_EQ(weft_disassociate_resources(g.resource, g.worker, OP(&done)), WEFT_IN_PROGRESS);
+    UNTIL(&g.bed.t, done.calls);
+    given_down(&g);
+}
+
+/* ---- memory that the program registered ------------------------------------------------------ */
+
+enum { MEMORY = 65536 };
+
+static weft_status_t associate_memory(struct scene *g, struct ibv_mr *mr, void *base, uint64_t len,
+                                      weft_mem_t *mem, weft_resource_t **resource_p) {
+    weft_resource_value_t values[] = {{WEFT_RES_MEMORY_BASE, &base, sizeof base},
+                                      {WEFT_RES_MEMORY_LENGTH, &len, sizeof len},
+                                      {WEFT_RES_MEMORY_MR, &mr, sizeof mr}};
+    weft_resource_params_t described = {
+        .kind = WEFT_RESOURCE_MEMORY, .values = values, .n_values = 3};
+    CHECK_EQ(weft_resource_describe(&described, resource_p), 0);
+    return weft_associate_resources(g->context, WEFT_OBJECT_MEMORY,
+                                    &(weft_associate_params_t){.resource = *resource_p}, mem);
+}
+
+/* What the transport of the worker's region registered, or was given. */
+static const struct ibv_mr *used_mr(const weft_mem_t *mem) {
+    const struct md_mem *md = mem->md[0];
+    return md ? ((const struct rc_mem *)md)->mr : NULL;
+}
+
+TEST(memory_that_the_program_registered_is_not_registered_again) {
+    static char memory[MEMORY], from[MEMORY], to[MEMORY];
+    struct scene g;
+    struct tally done = {0}, put = {0}, got = {0}, sent = {0}, received = {0};
+    char key[WEFT_RKEY_MAX];
+    size_t len = sizeof key;
+    weft_mem_t *mem;
+    weft_rkey_t *rkey;
+    weft_resource_t *resource;
+    WANTS_THE_BED();
+    given_up(&g, false);
+    struct two *t = &g.bed.t;
+    struct ibv_mr *mr =
+        ibv_reg_mr(g.objects.pd, memory, MEMORY,
+                   IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE |
+                       IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND);
+    CHECK(mr != NULL);
+    weft_mem_params_t params = {.rights = WEFT_MEM_ALL, .associated = 1};
+    CHECK_EQ(weft_mem_register(g.worker, NULL, 0, &params, &mem), 0);
+    CHECK_EQ(associate_memory(&g, mr, memory, MEMORY, mem, &resource), 0);
+    CHECK(used_mr(mem) == mr); /* at once, so sends from it use the lkey */
+
+    CHECK_EQ(weft_mem_pack(mem, key, &len), 0);
+    CHECK_EQ(weft_rkey_unpack(t->back, key, len, &rkey), 0);
+    memset(from, 'p', MEMORY);
+    weft_iov_t in = {to, MEMORY}, own = {memory, MEMORY};
+    weft_rkey_info_t info;
+    CHECK_EQ(weft_rkey_describe(rkey, &info), 0);
+    CHECK(weft_put(t->back, from, MEMORY, info.base, rkey, OP(&put)) >= 0);
+    UNTIL(t, memcmp(memory, from, MEMORY) == 0);
+    CHECK(weft_get(t->back, to, MEMORY, info.base, rkey, OP(&got)) >= 0);
+    UNTIL(t, memcmp(to, from, MEMORY) == 0);
+    CHECK_EQ(weft_tag_recv(t->b, 4, ~0ull, &in, 1, NULL, OP(&received)), WEFT_IN_PROGRESS);
+    weft_op_t large = {.done = tally, .arg = &sent};
+    CHECK(weft_tag_send(t->ep, 4, &own, 1, &large) >= 0);
+    UNTIL(t, received.calls == 1);
+    CHECK(used_mr(mem) == mr);
+    weft_rkey_release(rkey);
+
+    weft_status_t st = weft_disassociate_resources(resource, mem, OP(&done));
+    UNTIL(t, st == WEFT_OK || done.calls == 1);
+    CHECK_EQ(weft_resource_release(resource), 0);
+    CHECK_EQ(weft_mem_release(mem, NULL), 0);
+    CHECK_EQ(ibv_dereg_mr(mr), 0); /* it was the program's all along, and is there yet */
+    done.calls = 0;
+    CHECK_EQ(weft_disassociate_resources(g.resource, g.worker, OP(&done)), WEFT_IN_PROGRESS);
+    UNTIL(t, done.calls);
+    given_down(&g);
+}
+
+TEST(a_registration_that_does_not_fit_is_refused) {
+    static char memory[MEMORY];
+    struct scene g;
+    struct tally done = {0};
+    weft_mem_t *mem;
+    weft_resource_t *resource;
+    WANTS_THE_BED();
+    given_up(&g, false);
+    struct ibv_pd *other = ibv_alloc_pd(g.objects.context);
+    struct ibv_mr *foreign = ibv_reg_mr(other, memory, MEMORY, IBV_ACCESS_LOCAL_WRITE);
+    struct ibv_mr *half = ibv_reg_mr(g.objects.pd, memory, MEMORY / 2, IBV_ACCESS_LOCAL_WRITE);
+    CHECK(other && foreign && half);
+    weft_mem_params_t params = {.rights = WEFT_MEM_READ, .associated = 1};
+    CHECK_EQ(weft_mem_register(g.worker, NULL, 0, &params, &mem), 0);
+    CHECK_EQ(associate_memory(&g, foreign, memory, MEMORY, mem, &resource), WEFT_ERR_UNSUPPORTED);
+    CHECK_EQ(weft_resource_release(resource), 0);
+    CHECK_EQ(associate_memory(&g, half, memory, MEMORY, mem, &resource), WEFT_ERR_UNSUPPORTED);
+    CHECK_EQ(weft_resource_release(resource), 0);
+    CHECK_EQ(weft_mem_pack(mem, memory, &(size_t){0}), WEFT_ERR_NOT_ASSOCIATED);
+    CHECK_EQ(weft_mem_release(mem, NULL), 0);
+    CHECK(ibv_dereg_mr(foreign) == 0 && ibv_dereg_mr(half) == 0 && ibv_dealloc_pd(other) == 0);
     CHECK_EQ(weft_disassociate_resources(g.resource, g.worker, OP(&done)), WEFT_IN_PROGRESS);
     UNTIL(&g.bed.t, done.calls);
     given_down(&g);

@@ -189,7 +189,8 @@ struct rc_grant {
 struct rc_mem {
     struct md_mem mem;
     struct rc_mem *next;
-    struct ibv_mr *mr; /* made when it is first wanted */
+    struct ibv_mr *mr; /* made when it is first wanted, or the program's (region->mr) */
+    bool given;        /* the program's */
     struct rc_grant *grants;
     struct completion *revoked;
     struct timer spin; /* with a peer that does not let go */
@@ -401,6 +402,7 @@ void weft__rc_send(struct rc_lane *lane, struct queued_word *word, enum rc_messa
 void weft__rc_words_flush(struct rc_lane *lane);
 
 /* rc_grant.c: the owner's side */
+bool weft__rc_mem_reuses(const struct iface *iface, const struct region *region);
 weft_status_t weft__rc_mem_register(struct iface *i, const struct region *region,
                                     struct md_mem **mem_p);
 weft_status_t weft__rc_mem_revoke(struct md_mem *m, struct completion *completion);

@@ -80,7 +80,7 @@ static weft_status_t make_known(struct rc_iface *iface, struct rc_mem *mem) {
 }
 
 static void forget_grant(struct rc_mem *mem) {
-    if (mem->mr) ibv_dereg_mr(mem->mr);
+    if (mem->mr && !mem->given) ibv_dereg_mr(mem->mr);
     mem->mr = NULL;
 }
 
@@ -98,6 +98,14 @@ struct ibv_mr *weft__rc_mem_find_mr(const struct rc_iface *iface, const void *ba
     return NULL;
 }
 
+bool weft__rc_mem_reuses(const struct iface *i, const struct region *region) {
+    const struct rc_iface *iface = (const struct rc_iface *)i;
+    const struct ibv_mr *mr = region->mr;
+    return iface->device && mr->pd == iface->device->pd &&
+           region_covers((uint64_t)(uintptr_t)mr->addr, mr->length,
+                         (uint64_t)(uintptr_t)region->base, region->len);
+}
+
 weft_status_t weft__rc_mem_register(struct iface *i, const struct region *region,
                                     struct md_mem **mem_p) {
     struct rc_iface *iface = (struct rc_iface *)i;
@@ -105,6 +113,11 @@ weft_status_t weft__rc_mem_register(struct iface *i, const struct region *region
     if (!mem) return WEFT_ERR_NO_MEMORY;
     mem->mem = (struct md_mem){.region = region, .iface = i};
     mem->id = region->id;
+    if (region->mr && weft__rc_mem_reuses(i, region)) {
+        mem->mr = region->mr;
+        mem->given = true;
+        iface->n_known++;
+    }
     mem->next = iface->mem[region->id % RC_MEM_BUCKETS];
     iface->mem[region->id % RC_MEM_BUCKETS] = mem;
     *mem_p = &mem->mem;

@@ -238,6 +238,7 @@ static void iface_close(struct iface *i) {
 }
 
 static const struct iface_mem_ops mem_ops = {.mem_register = weft__rc_mem_register,
+                                             .reuses = weft__rc_mem_reuses,
                                              .mem_revoke = weft__rc_mem_revoke,
                                              .key_pack = weft__rc_key_pack};
 static const struct iface_ops ops = {.address = weft__rc_own_address,
