@@ -6,6 +6,10 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#ifndef SYS_pidfd_getfd /* a C library older than Linux 5.6 */
+#define SYS_pidfd_getfd 438
+#endif
+
 enum { MOST_FILES = 64, BY_FILE = 1 };
 
 struct file {
