@@ -79,25 +79,26 @@ static weft_status_t move_laid_out(weft_ep_t *ep, struct rma_op *op, void *base,
     return op->packed && st != WEFT_IN_PROGRESS ? weft__rma_unpack(op->packed, st) : st;
 }
 
-/* What the transport performs with memory of the host only is copied there first. */
+/* What the transport performs with memory of the host only is copied there first; so are strides
+ * that it would perform. */
 static bool goes_from_device(const weft_rkey_t *rkey, const weft_layout_t *layout) {
     const struct lane_key *key = rkey->key;
     bool native = key->status == WEFT_OK && key->caps & (CAP_PUT | CAP_GET);
-    return (!layout || weft__layout_is_dense(layout)) && (!native || key->copies_devices);
+    return !native || (key->copies_devices && (!layout || weft__layout_is_dense(layout)));
 }
 
 /* Copies that nothing waits for: of the transport, or of messages through staging buffers. */
-static weft_status_t move_range_of_device(weft_ep_t *ep, struct rma_op *op, void *buf, size_t len,
-                                          const weft_op_t *how) {
-    weft_status_t st = how && how->layout ? weft__layout_check(how->layout) : WEFT_OK;
-    if (st == WEFT_OK && how && how->layout)
-        st = weft__layout_measure(how->layout, "buf", buf, &len);
+static weft_status_t move_from_device(weft_ep_t *ep, struct rma_op *op, void *buf, size_t len,
+                                      const weft_op_t *how) {
+    weft_status_t st = WEFT_OK;
+    op->piece = (struct rma_piece){.base = buf, .len = len, .count = 1};
+    if (how && how->layout) st = weft__rma_lay_out(ep->worker, op, how->layout, buf, len);
+    len = rma_piece_len(&op->piece);
     if (st == WEFT_OK)
         st = weft__rkey_check(op->rkey, op->remote, len,
                               op->what == RMA_PUT ? WEFT_MEM_WRITE : WEFT_MEM_READ);
     if (st < 0) return st;
     op->on_device = len > 0;
-    op->piece = (struct rma_piece){.base = buf, .len = len, .count = 1};
     return len || ep->refuses ? ep->ops->rma(ep, op, how) : WEFT_OK;
 }
 
@@ -107,7 +108,7 @@ static weft_status_t move_on_device(weft_ep_t *ep, struct rma_op *op, void *buf,
     weft_op_t own = how ? *how : (weft_op_t){0};
     weft_layout_t layout;
     weft_iov_t object;
-    if (goes_from_device(op->rkey, own.layout)) return move_range_of_device(ep, op, buf, len, how);
+    if (goes_from_device(op->rkey, own.layout)) return move_from_device(ep, op, buf, len, how);
     weft_status_t st =
         weft__device_layout(ep->worker, own.layout, &(weft_iov_t){buf, len}, 1, &layout, &object);
     if (st < 0) return st;

@@ -35,8 +35,8 @@ struct rma_op {
     uint64_t remote, operand, compare; /* operand, compare, and the fields below: atomics */
     void *old_p;
     uint8_t atomic, size;
-    /* The piece is one range of device memory: always a request, which no copy of the processor
-     * serves. */
+    /* The piece is device memory: always a request, which no copy of the processor serves. Blocks
+     * at a stride go by messages. */
     bool on_device;
     /* The buffer of a layout that the program packs itself. The request owns it once there is
      * one. */

@@ -234,7 +234,7 @@ static weft_status_t advance_rma_message(struct weft_request *req) {
     weft_status_t st = weft__rkey_status(r->rkey);
     if (st < 0) return st;
     bool of_device = weft__rma_is_of_device(r->rkey, (enum rma_what)r->what);
-    bool suits = !r->on_device || r->rkey->key->copies_devices;
+    bool suits = !r->on_device || (r->rkey->key->copies_devices && r->piece.count == 1);
     if (suits &&
         weft__rma_is_native(req->ep, r->rkey, (enum rma_what)r->what, r->atomic, r->size)) {
         st = weft__rma_native_part(req);
@@ -315,7 +315,9 @@ static weft_status_t set_memory(struct weft_request *req, const struct rma_op *o
                             .stride = piece->stride,
                             .count = piece->count};
     if (op->what != RMA_PUT && op->what != RMA_GET) return WEFT_OK;
-    if (op->on_device) return weft__request_device_memory(req, &iov, 1, NULL, op->what == RMA_GET);
+    if (op->on_device)
+        return weft__request_device_memory(req, &iov, 1, piece->count == 1 ? NULL : &blocks,
+                                           op->what == RMA_GET);
     return piece->count == 1 ? weft__request_iov(req, &iov, 1)
                              : weft__layout_set(req, &blocks, &iov, 1, op->what == RMA_GET);
 }

@@ -38,6 +38,43 @@ static uint64_t natively(struct rma *r) {
     return weft_worker_count(r->t.a, "rma.native");
 }
 
+/* By messages, through staging buffers. */
+TEST(a_worker_goes_on_while_blocks_at_a_stride_are_put_and_got) {
+    enum { BLOCK = 700, STRIDE = 1000, COUNT = 400, ALL = BLOCK * COUNT };
+    struct rma r;
+    struct tally put = {0}, again = {0};
+    weft_layout_t blocks = {WEFT_LAYOUT_STRIDED, BLOCK, STRIDE, COUNT, NULL, {0}};
+    gpu_load();
+    rma_up(&r, "tcp", true, LEN, WEFT_MEM_ALL, (weft_setting_t[]){{"cuda.chunk", "64k"}}, 1);
+    char *out = filled(STRIDE * COUNT, 31), *in = filled(STRIDE * COUNT, 32);
+    weft_op_t put_op = {.done = tally, .arg = &put, .layout = &blocks, .flags = WEFT_RMA_REMOTE};
+    weft_op_t get_op = {.done = tally, .arg = &again, .layout = &blocks};
+    if (gpu.hold) gpu.hold(true);
+    CHECK_EQ(weft_put(r.t.ep, out, 0, rma_at(&r, 8), r.rkey, &put_op), WEFT_IN_PROGRESS);
+    for (int i = 0; i < 20; i++) two_turn(&r.t);
+    if (gpu.hold) {
+        CHECK_EQ(put.calls, 0);
+        gpu.hold(false);
+    }
+    UNTIL(&r.t, put.calls);
+    CHECK_EQ(put.status, WEFT_OK);
+    pattern(got, STRIDE * COUNT, 31);
+    for (size_t i = 0; i < COUNT; i++)
+        CHECK(memcmp(r.target + 8 + i * BLOCK, got + i * STRIDE, BLOCK) == 0);
+    CHECK_EQ(weft_get(r.t.ep, in, 0, rma_at(&r, 8), r.rkey, &get_op), WEFT_IN_PROGRESS);
+    UNTIL(&r.t, again.calls);
+    CHECK_EQ(again.status, WEFT_OK);
+    pattern(expected, STRIDE * COUNT, 32);
+    for (size_t i = 0; i < COUNT; i++)
+        memcpy(expected + i * STRIDE, r.target + 8 + i * BLOCK, BLOCK);
+    gpu.read(got, in, STRIDE * COUNT);
+    CHECK(memcmp(got, expected, STRIDE * COUNT) == 0);
+    CHECK(gpu_context_is_as_before());
+    gpu.release(out);
+    gpu.release(in);
+    rma_down(&r);
+}
+
 /* Memory of devices, of the host, and mapped, on either side. */
 TEST(a_worker_goes_on_while_puts_and_gets_copy) {
     struct rma r;
