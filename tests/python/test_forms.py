@@ -130,6 +130,14 @@ class Types(unittest.TestCase):
             for at in (0, 8, 16, 24):
                 wanted[at:at + 2] = bytes((at, at + 1))
             self.assertEqual(buffer, wanted)
+            again = team.persistent("bcast", buffer, root=1, dtype=column)
+            for round in range(1, 4):
+                before = bytes([round * 16 + team.rank]) * 32
+                buffer[:] = before
+                await again.start()
+                for at in range(32):
+                    got = bytes([round * 16 + 1]) if at % 8 < 2 else before[at:at + 1]
+                    self.assertEqual(buffer[at:at + 1], got)
             with self.assertRaises(weft.UnsupportedError):
                 await team.allgather(bytes(32), dtype=column)
             with self.assertRaises(weft.InvalidParamError):
