@@ -211,7 +211,8 @@ static double bandwidth(size_t size, int child) {
             st = lane->ops->am_bcopy(lane, 1, pack, &size);
         } else {
             struct completion done = {no_completion, 1, WEFT_OK};
-            st = lane->ops->am_zcopy(lane, 1, NULL, 0, &(weft_iov_t){source, size}, 1, &done);
+            st = lane->ops->am_zcopy(
+                lane, 1, &(struct lane_zcopy){NULL, 0, &(weft_iov_t){source, size}, 1}, &done);
         }
         if (st == WEFT_OK)
             i++;

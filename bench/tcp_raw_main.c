@@ -185,7 +185,8 @@ static double weft_stream(void) {
     for (int i = 0; i < STREAM * 4; i++) {
         weft_iov_t iov = {buffer + i % 4 * PIECE, PIECE};
         done[i] = (struct completion){.done = step, .count = 1};
-        while (lane->ops->am_zcopy(lane, AM_PIECE, NULL, 0, &iov, 1, &done[i]) == WEFT_NO_RESOURCE)
+        while (lane->ops->am_zcopy(lane, AM_PIECE, &(struct lane_zcopy){NULL, 0, &iov, 1},
+                                   &done[i]) == WEFT_NO_RESOURCE)
             turn();
     }
     while (atomic_load(&shared->counted) - before < STREAM * 4) turn();

@@ -16,8 +16,7 @@
                                        void *arg) {                                                \
         return answer;                                                                             \
     }                                                                                              \
-    static weft_status_t state##_zcopy(struct lane *l, uint8_t id, const void *header,             \
-                                       size_t header_len, const weft_iov_t *iov, size_t n_iov,     \
+    static weft_status_t state##_zcopy(struct lane *l, uint8_t id, const struct lane_zcopy *msg,   \
                                        struct completion *completion) {                            \
         return answer;                                                                             \
     }

@@ -9,10 +9,10 @@ weft_status_t weft__refuse_short(const struct lane *lane, size_t len) {
                       lane->iface->transport->name);
 }
 
-weft_status_t weft__refuse_zcopy(const struct lane *lane, size_t header_len, size_t len,
-                                 size_t n_iov) {
+weft_status_t weft__refuse_zcopy(const struct lane *lane, const struct lane_zcopy *msg,
+                                 size_t len) {
     return weft__fail(WEFT_ERR_TOO_BIG, "am_zcopy of %zu + %zu bytes in %zu pieces over %s",
-                      header_len, len, n_iov, lane->iface->transport->name);
+                      msg->header_len, len, msg->n_iov, lane->iface->transport->name);
 }
 
 void weft__describe_transport(struct lane *lane, char *buf, size_t size) {

@@ -20,16 +20,16 @@ static inline void iface_init(struct iface *iface, const struct iface_ops *ops,
 
 /* Notes that a message exceeds the limits of its iface. Returns WEFT_ERR_TOO_BIG. */
 weft_status_t weft__refuse_short(const struct lane *lane, size_t len);
-weft_status_t weft__refuse_zcopy(const struct lane *lane, size_t header_len, size_t len,
-                                 size_t n_iov);
+weft_status_t weft__refuse_zcopy(const struct lane *lane, const struct lane_zcopy *msg, size_t len);
 
 /* Adds up the payload of a zcopy. Returns WEFT_ERR_TOO_BIG if it exceeds a limit. */
-static inline weft_status_t zcopy_measure(const struct lane *lane, size_t header_len,
-                                          const weft_iov_t *iov, size_t n_iov, size_t *len_p) {
+static inline weft_status_t zcopy_measure(const struct lane *lane, const struct lane_zcopy *msg,
+                                          size_t *len_p) {
     const struct iface_attr *attr = &lane->iface->attr;
-    size_t len = weft__iov_len(iov, n_iov);
-    if (header_len > attr->max_zcopy_header || n_iov > attr->max_iov || len > attr->max_zcopy) {
-        weft__refuse_zcopy(lane, header_len, len, n_iov);
+    size_t len = weft__iov_len(msg->iov, msg->n_iov);
+    if (msg->header_len > attr->max_zcopy_header || msg->n_iov > attr->max_iov ||
+        len > attr->max_zcopy) {
+        weft__refuse_zcopy(lane, msg, len);
         return WEFT_ERR_TOO_BIG; /* which the compiler sees, too: len_p is not read then */
     }
     *len_p = len;

@@ -413,6 +413,14 @@ struct lane_conn_ops {
     void (*watched)(struct lane *lane);
 };
 
+/* What am_zcopy sends. */
+struct lane_zcopy {
+    const void *header; /* free on return, as the array of pieces is */
+    size_t header_len;
+    const weft_iov_t *iov;
+    size_t n_iov;
+};
+
 struct lane_ops {
     /* Sends header and payload inline. */
     weft_status_t (*am_short)(struct lane *lane, uint8_t id, uint64_t header, const void *data,
@@ -425,8 +433,8 @@ struct lane_ops {
     weft_status_t (*am_bcopy)(struct lane *lane, uint8_t id, size_t (*pack)(void *to, void *arg),
                               void *arg);
     /* Sends header and pieces. The pieces are in use until the completion steps (IN_PROGRESS). */
-    weft_status_t (*am_zcopy)(struct lane *lane, uint8_t id, const void *header, size_t header_len,
-                              const weft_iov_t *iov, size_t n_iov, struct completion *completion);
+    weft_status_t (*am_zcopy)(struct lane *lane, uint8_t id, const struct lane_zcopy *msg,
+                              struct completion *completion);
     /* OK: everything sent before has left this side (for bulk copies: no memory is in use). Puts
      * and posted atomics are performed at the target, as attr.done says. IN_PROGRESS: the
      * completion steps once when this holds. NO_RESOURCE or an error (NO_MEMORY, too): no flush

@@ -267,37 +267,32 @@ static weft_status_t am_bcopy(struct lane *l, uint8_t id, size_t (*pack)(void *t
     return WEFT_OK;
 }
 
-struct gathering {
-    const void *header;
-    size_t header_len;
-    const weft_iov_t *iov;
-    size_t n_iov;
-};
 static size_t gather_retained(void *to, void *arg) {
-    const struct gathering *g = arg;
+    const struct lane_zcopy *g = arg;
     size_t len = weft__iov_len(g->iov, g->n_iov);
     if (g->header_len) memcpy(to, g->header, g->header_len);
     weft__iov_gather((char *)to + g->header_len, g->iov, g->n_iov, 0, len);
     return g->header_len + len;
 }
 
-static weft_status_t expose_retained(struct retain *r, uint8_t id, const void *header,
-                                     size_t header_len, const weft_iov_t *iov, size_t n_iov,
+static weft_status_t expose_retained(struct retain *r, uint8_t id, const struct lane_zcopy *msg,
                                      struct completion *completion) {
     struct retained *m;
-    size_t size = retained_size(header_len, true, n_iov),
-           len = weft__iov_len(iov, n_iov) + header_len;
-    size_t cost = size + len - header_len + RETAIN_COST;
-    if (n_iov > RETAIN_IOV) return weft__fail(WEFT_ERR_TOO_BIG, "message of %zu pieces", n_iov);
+    size_t size = retained_size(msg->header_len, true, msg->n_iov),
+           len = weft__iov_len(msg->iov, msg->n_iov) + msg->header_len;
+    size_t cost = size + len - msg->header_len + RETAIN_COST;
+    if (msg->n_iov > RETAIN_IOV)
+        return weft__fail(WEFT_ERR_TOO_BIG, "message of %zu pieces", msg->n_iov);
     weft_status_t st = make_room(r, size, cost, &m);
     if (st != WEFT_OK) return st;
-    *m = (struct retained){.len = (uint32_t)header_len, .id = id, .n_iov = (uint8_t)n_iov};
+    *m =
+        (struct retained){.len = (uint32_t)msg->header_len, .id = id, .n_iov = (uint8_t)msg->n_iov};
     struct retain_zcopy *in_flight = retained_zcopy(m);
     *in_flight = (struct retain_zcopy){
         .below = {.done = came_back, .count = 1}, .owner = completion, .log_owner = r};
-    memcpy(retained_iov(m), iov, n_iov * sizeof *iov);
-    if (header_len) memcpy(retained_bytes(m), header, header_len);
-    st = r->raw->ops->am_zcopy(r->raw, id, header, header_len, iov, n_iov, &in_flight->below);
+    memcpy(retained_iov(m), msg->iov, msg->n_iov * sizeof *msg->iov);
+    if (msg->header_len) memcpy(retained_bytes(m), msg->header, msg->header_len);
+    st = r->raw->ops->am_zcopy(r->raw, id, msg, &in_flight->below);
     if (st != WEFT_OK && st != WEFT_IN_PROGRESS) return retain_refused(r, st);
     if (st == WEFT_OK) in_flight->below.count = 0;
     keep_retained(r, size, cost);
@@ -306,13 +301,12 @@ static weft_status_t expose_retained(struct retain *r, uint8_t id, const void *h
     return WEFT_IN_PROGRESS;
 }
 
-static weft_status_t am_zcopy(struct lane *l, uint8_t id, const void *header, size_t header_len,
-                              const weft_iov_t *iov, size_t n_iov, struct completion *completion) {
-    size_t len = header_len + weft__iov_len(iov, n_iov);
+static weft_status_t am_zcopy(struct lane *l, uint8_t id, const struct lane_zcopy *msg,
+                              struct completion *completion) {
+    size_t len = msg->header_len + weft__iov_len(msg->iov, msg->n_iov);
     if (len > RETAIN_COPY || len > l->iface->attr.max_bcopy)
-        return expose_retained(weft__retain_of(l), id, header, header_len, iov, n_iov, completion);
-    struct gathering g = {header, header_len, iov, n_iov};
-    return am_bcopy(l, id, gather_retained, &g);
+        return expose_retained(weft__retain_of(l), id, msg, completion);
+    return am_bcopy(l, id, gather_retained, (void *)msg);
 }
 
 /* Its place in the log is behind all that it waits for. */
@@ -339,8 +333,9 @@ static weft_status_t send_again(struct retain *r, struct retained *m) {
     if (!retained_is_zcopy(m)) return send_kept(r, m);
     struct retain_zcopy *in_flight = retained_zcopy(m);
     in_flight->below.count++;
-    weft_status_t st = raw->ops->am_zcopy(raw, m->id, retained_bytes(m), m->len, retained_iov(m),
-                                          m->n_iov, &in_flight->below);
+    weft_status_t st = raw->ops->am_zcopy(
+        raw, m->id, &(struct lane_zcopy){retained_bytes(m), m->len, retained_iov(m), m->n_iov},
+        &in_flight->below);
     if (st != WEFT_IN_PROGRESS) in_flight->below.count--;
     return st == WEFT_IN_PROGRESS ? WEFT_OK : st;
 }

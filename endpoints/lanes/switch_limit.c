@@ -57,14 +57,13 @@ static weft_status_t am_bcopy(struct lane *l, uint8_t id, size_t (*own_pack)(voi
     return counted(b, st, p.len);
 }
 
-static weft_status_t am_zcopy(struct lane *l, uint8_t id, const void *header, size_t header_len,
-                              const weft_iov_t *iov, size_t n_iov, struct completion *completion) {
+static weft_status_t am_zcopy(struct lane *l, uint8_t id, const struct lane_zcopy *msg,
+                              struct completion *completion) {
     struct bound *b = bound_of(l);
-    size_t len = header_len;
-    for (size_t i = 0; i < n_iov; i++) len += iov[i].len;
+    size_t len = msg->header_len;
+    for (size_t i = 0; i < msg->n_iov; i++) len += msg->iov[i].len;
     if (is_full(b, len)) return full_limit(b);
-    weft_status_t st =
-        b->raw->ops->am_zcopy(b->raw, id, header, header_len, iov, n_iov, completion);
+    weft_status_t st = b->raw->ops->am_zcopy(b->raw, id, msg, completion);
     return counted(b, st, len);
 }
 

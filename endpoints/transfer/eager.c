@@ -66,9 +66,10 @@ weft_status_t weft__send_zcopy(struct link *link, struct lane *lane, const struc
     if (m->header_len) memcpy(header + sizeof m->word, m->header, m->header_len);
 
     req->in_flight.count++;
-    weft_status_t st =
-        lane->ops->am_zcopy(lane, (uint8_t)m->id, header, sizeof m->word + m->header_len, m->iov,
-                            m->n_iov, &req->in_flight);
+    weft_status_t st = lane->ops->am_zcopy(
+        lane, (uint8_t)m->id,
+        &(struct lane_zcopy){header, sizeof m->word + m->header_len, m->iov, m->n_iov},
+        &req->in_flight);
     if (st != WEFT_IN_PROGRESS) req->in_flight.count--;
     link->worker->count->protocol_zcopy += st == WEFT_OK || st == WEFT_IN_PROGRESS;
     return st;

@@ -297,8 +297,8 @@ weft_status_t weft__send_piece(struct weft_request *req, enum wire_id id, const 
     if (n == 0 || many) return weft__send_piece_copied(req, id, head, head_len, most);
 
     req->in_flight.count++;
-    weft_status_t st =
-        lane->ops->am_zcopy(lane, (uint8_t)id, head, head_len, slice, n, &req->in_flight);
+    weft_status_t st = lane->ops->am_zcopy(
+        lane, (uint8_t)id, &(struct lane_zcopy){head, head_len, slice, n}, &req->in_flight);
     if (st != WEFT_IN_PROGRESS) req->in_flight.count--;
     if (st == WEFT_OK || st == WEFT_IN_PROGRESS) req->offset += len;
     return st;

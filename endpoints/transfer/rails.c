@@ -249,8 +249,8 @@ static weft_status_t advance_part(struct weft_request *part) {
     weft__wire_data(
         head, (struct wire_data){.to = part->peer_id, .offset = part->rails.base + part->offset});
     part->in_flight.count++;
-    weft_status_t st =
-        lane->ops->am_zcopy(lane, WIRE_DATA, head, sizeof head, slice, n, &part->in_flight);
+    weft_status_t st = lane->ops->am_zcopy(
+        lane, WIRE_DATA, &(struct lane_zcopy){head, sizeof head, slice, n}, &part->in_flight);
     if (st != WEFT_IN_PROGRESS) part->in_flight.count--;
     if (st != WEFT_OK && st != WEFT_IN_PROGRESS) return st;
     part->offset += len;

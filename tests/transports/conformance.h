@@ -134,8 +134,9 @@ static inline weft_status_t zcopy(struct lane *lane, const struct spec *s,
         size_t len = i == n - 1 ? rest - i * step : step;
         iov[i] = (weft_iov_t){(void *)(bytes + i * step), len};
     }
-    weft_status_t st = lane->ops->am_zcopy(lane, (uint8_t)(s->number % 32), header,
-                                           8 + s->header_len, iov, n, completion);
+    weft_status_t st =
+        lane->ops->am_zcopy(lane, (uint8_t)(s->number % 32),
+                            &(struct lane_zcopy){header, 8 + s->header_len, iov, n}, completion);
     memset(header, 0xee, sizeof header); /* header and iov array were copied */
     memset(iov, 0xee, sizeof iov);
     return st;

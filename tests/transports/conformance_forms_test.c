@@ -77,9 +77,12 @@ static void what_is_too_big_is_refused(const struct subject *s) {
     if (lane->ops->am_short_to)
         CHECK_EQ(lane->ops->am_short_to(lane, 1, 0, 0, pattern, a->max_short - 3),
                  WEFT_ERR_TOO_BIG);
-    CHECK_EQ(lane->ops->am_zcopy(lane, 1, pattern, 8, &iov, 1, &c.completion), WEFT_ERR_TOO_BIG);
+    CHECK_EQ(lane->ops->am_zcopy(lane, 1, &(struct lane_zcopy){pattern, 8, &iov, 1}, &c.completion),
+             WEFT_ERR_TOO_BIG);
     iov.len = 1;
-    CHECK_EQ(lane->ops->am_zcopy(lane, 1, pattern, a->max_zcopy_header + 1, &iov, 1, &c.completion),
+    CHECK_EQ(lane->ops->am_zcopy(lane, 1,
+                                 &(struct lane_zcopy){pattern, a->max_zcopy_header + 1, &iov, 1},
+                                 &c.completion),
              WEFT_ERR_TOO_BIG);
     one(&p, (struct spec){1, SHORT, 8, 0, 0}); /* and nothing was hurt */
     CHECK_EQ(c.calls, 0);

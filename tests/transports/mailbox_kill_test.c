@@ -67,7 +67,8 @@ static weft_status_t send(struct lane *lane, enum form form, uint64_t number) {
     if (form == SHORT) return lane->ops->am_short(lane, SHORT, number, message + 8, len);
     if (form == BCOPY) return lane->ops->am_bcopy(lane, BCOPY, pack, NULL);
     /* copied within the call */
-    return lane->ops->am_zcopy(lane, (uint8_t)form, message, 8, halves, 2, NULL);
+    return lane->ops->am_zcopy(lane, (uint8_t)form, &(struct lane_zcopy){message, 8, halves, 2},
+                               NULL);
 }
 
 static weft_status_t post(struct lane *lane, enum form form, uint64_t number) {

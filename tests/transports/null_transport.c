@@ -86,15 +86,15 @@ static weft_status_t up_bcopy(struct lane *l, uint8_t id, size_t (*pack)(void *t
 }
 
 /* The pieces are copied, so the answer is OK, and the completion is not used. */
-static weft_status_t up_zcopy(struct lane *l, uint8_t id, const void *header, size_t header_len,
-                              const weft_iov_t *iov, size_t n_iov, struct completion *completion) {
+static weft_status_t up_zcopy(struct lane *l, uint8_t id, const struct lane_zcopy *msg,
+                              struct completion *completion) {
     struct message *m;
     size_t len;
-    weft_status_t st = zcopy_measure(l, header_len, iov, n_iov, &len);
-    if (st == WEFT_OK) st = put_message(l, id, header_len + len, &m);
+    weft_status_t st = zcopy_measure(l, msg, &len);
+    if (st == WEFT_OK) st = put_message(l, id, msg->header_len + len, &m);
     if (st != WEFT_OK) return st;
-    if (header_len) memcpy(m->data, header, header_len);
-    weft__iov_gather(m->data + header_len, iov, n_iov, 0, len);
+    if (msg->header_len) memcpy(m->data, msg->header, msg->header_len);
+    weft__iov_gather(m->data + msg->header_len, msg->iov, msg->n_iov, 0, len);
     return WEFT_OK;
 }
 
@@ -102,7 +102,7 @@ static weft_status_t up_short(struct lane *l, uint8_t id, uint64_t header, const
                               size_t len) {
     weft_iov_t piece = {(void *)data, len};
     if (len > l->iface->attr.max_short) return weft__refuse_short(l, len);
-    return up_zcopy(l, id, &header, sizeof header, &piece, 1, NULL);
+    return up_zcopy(l, id, &(struct lane_zcopy){&header, sizeof header, &piece, 1}, NULL);
 }
 
 /* Messages leave this side within the call that sends them. */

@@ -70,8 +70,8 @@ TEST(what_waits_is_bounded_in_bytes) {
     uint64_t n = 0;
     CHECK_EQ(pause_end(&p.b, true), WEFT_OK);
     for (int still = 0; still < 200; still++, pair_turns(&p, 1)) {
-        while (p.a.lane->ops->am_zcopy(p.a.lane, 3, &n, sizeof n, &iov, 1, &c.completion) ==
-               WEFT_IN_PROGRESS) {
+        while (p.a.lane->ops->am_zcopy(p.a.lane, 3, &(struct lane_zcopy){&n, sizeof n, &iov, 1},
+                                       &c.completion) == WEFT_IN_PROGRESS) {
             c.completion.count++;
             n++;
             still = 0;

@@ -43,7 +43,8 @@ TEST(short_messages_go_within_their_requests_and_one_in_sixteen_is_completed) {
     struct lane *lane = p.a.lane;
     char big[300] = "too long to go within";
     weft_iov_t iov = {big, sizeof big};
-    CHECK_EQ(lane->ops->am_zcopy(lane, 1, "12345678", 8, &iov, 1, NULL), WEFT_OK);
+    CHECK_EQ(lane->ops->am_zcopy(lane, 1, &(struct lane_zcopy){"12345678", 8, &iov, 1}, NULL),
+             WEFT_OK);
     CHECK(raw_a(&p)->send.n > 0);
     end_of(&p);
 }

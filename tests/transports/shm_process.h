@@ -47,7 +47,9 @@ static void traffic(struct pair *p, void *arg) {
         struct completion c = {no_done, 1, WEFT_OK};
         lane->ops->am_short(lane, 1, 1, "x", 1);
         lane->ops->am_bcopy(lane, 2, pack, NULL);
-        lane->ops->am_zcopy(lane, 3, "12345678", 8, &(weft_iov_t){large, sizeof large}, 1, &c);
+        lane->ops->am_zcopy(
+            lane, 3, &(struct lane_zcopy){"12345678", 8, &(weft_iov_t){large, sizeof large}, 1},
+            &c);
         pair_turn(p);
     }
 }
@@ -70,8 +72,9 @@ TEST(killed_in_the_middle_of_traffic_the_peer_is_reported_and_nothing_hangs) {
             struct completion c = {no_done, 1, WEFT_OK};
             a->lane->ops->am_short(a->lane, 1, 1, "x", 1);
             a->lane->ops->am_bcopy(a->lane, 2, pack, NULL);
-            a->lane->ops->am_zcopy(a->lane, 3, "12345678", 8, &(weft_iov_t){large, sizeof large}, 1,
-                                   &c);
+            a->lane->ops->am_zcopy(
+                a->lane, 3,
+                &(struct lane_zcopy){"12345678", 8, &(weft_iov_t){large, sizeof large}, 1}, &c);
             weft__reactor_progress(peer.p.reactor_a, 0);
         }
         CHECK_EQ(a->n_down, 1);
@@ -136,7 +139,8 @@ TEST(a_close_does_not_wait_for_a_stopped_peer_beyond_its_timeout) {
     static uint8_t large[200000];
     struct completion c = {no_done, 1, WEFT_OK};
     struct lane *lane = peer.p.a.lane;
-    lane->ops->am_zcopy(lane, 3, "12345678", 8, &(weft_iov_t){large, sizeof large}, 1, &c);
+    lane->ops->am_zcopy(
+        lane, 3, &(struct lane_zcopy){"12345678", 8, &(weft_iov_t){large, sizeof large}, 1}, &c);
     double began = pair_seconds();
     lane->ops->close(lane, true);
     CHECK(pair_until(&peer.p, peer.p.a.n_closed == 1));

@@ -145,7 +145,9 @@ TEST(zcopy_is_read_at_once_and_given_back_by_the_next_turn) {
     begin(&p);
     CHECK_EQ(pair_dial(&p, &p.a, &p.b), WEFT_OK);
     CHECK(pair_until(&p, p.a.n_open == 1));
-    CHECK_EQ(p.a.lane->ops->am_zcopy(p.a.lane, 1, "hh", 2, &iov, 1, &completion), WEFT_IN_PROGRESS);
+    CHECK_EQ(
+        p.a.lane->ops->am_zcopy(p.a.lane, 1, &(struct lane_zcopy){"hh", 2, &iov, 1}, &completion),
+        WEFT_IN_PROGRESS);
     CHECK_EQ(p.a.lane->ops->flush(p.a.lane, &flushed), WEFT_IN_PROGRESS);
     CHECK_EQ(steps, 0);
     strcpy(data, "after");

@@ -149,7 +149,8 @@ TEST(zcopied_memory_comes_back_when_a_lane_is_killed) {
     steps = 0;
     begin(&p, 9);
     pair_connect(&p);
-    CHECK_EQ(p.a.lane->ops->am_zcopy(p.a.lane, 1, "header", 6, &iov, 1, &completion),
+    CHECK_EQ(p.a.lane->ops->am_zcopy(p.a.lane, 1, &(struct lane_zcopy){"header", 6, &iov, 1},
+                                     &completion),
              WEFT_IN_PROGRESS);
     weft__sim_kill(p.a.lane);
     CHECK_EQ(p.a.n_down, 0);
@@ -170,7 +171,8 @@ TEST(zcopy_reads_zcopied_memory_on_delivery) {
     steps = 0;
     begin(&p, 10);
     pair_connect(&p);
-    CHECK_EQ(p.a.lane->ops->am_zcopy(p.a.lane, 1, "header", 6, &iov, 1, &completion),
+    CHECK_EQ(p.a.lane->ops->am_zcopy(p.a.lane, 1, &(struct lane_zcopy){"header", 6, &iov, 1},
+                                     &completion),
              WEFT_IN_PROGRESS);
     strcpy(data, "after"); /* what a program must not do shows */
     CHECK(pair_until(&p, steps == 1));

@@ -22,8 +22,8 @@ static int fill(struct end *end, struct counted *done) {
     weft_iov_t iov = {big, BIG};
     for (int i = 0; i < MANY; i++) {
         done[i] = counted(1);
-        weft_status_t st =
-            end->lane->ops->am_zcopy(end->lane, 1, NULL, 0, &iov, 1, &done[i].completion);
+        weft_status_t st = end->lane->ops->am_zcopy(
+            end->lane, 1, &(struct lane_zcopy){NULL, 0, &iov, 1}, &done[i].completion);
         if (st == WEFT_NO_RESOURCE) return i;
         CHECK(st == WEFT_OK || st == WEFT_IN_PROGRESS);
         if (st == WEFT_OK) done[i].calls = 1;

@@ -87,8 +87,8 @@ TEST(zcopied_memory_leaves_between_copied_messages) {
         while ((st = send8(&p.a, i)) == WEFT_NO_RESOURCE) pair_turn(&p);
         CHECK_EQ(st, WEFT_OK);
         done[i] = counted(1);
-        while ((st = l->ops->am_zcopy(l, 5, &i, 8, iov, 3, &done[i].completion)) ==
-               WEFT_NO_RESOURCE)
+        while ((st = l->ops->am_zcopy(l, 5, &(struct lane_zcopy){&i, 8, iov, 3},
+                                      &done[i].completion)) == WEFT_NO_RESOURCE)
             pair_turn(&p);
         CHECK(st == WEFT_OK || st == WEFT_IN_PROGRESS);
         CHECK_EQ(done[i].calls, 0);
@@ -180,7 +180,8 @@ TEST(what_is_added_to_a_run_keeps_its_place_among_others) {
         case 1: pair_turns(&p, 3); break;
         case 2:
             in_flight.completion.count++;
-            st = p.a.lane->ops->am_zcopy(p.a.lane, 5, NULL, 0, &iov, 1, &in_flight.completion);
+            st = p.a.lane->ops->am_zcopy(p.a.lane, 5, &(struct lane_zcopy){NULL, 0, &iov, 1},
+                                         &in_flight.completion);
             CHECK(st == WEFT_OK || st == WEFT_IN_PROGRESS);
             if (st == WEFT_OK) in_flight.completion.count--;
             CHECK(pair_until(&p, in_flight.completion.count == 1)); /* its memory is ours again */
@@ -224,7 +225,8 @@ static void send_in_flight(struct sender *s) {
     s->before = weft__count(s->pair->reactor_a)->tcp_writes;
     for (int i = 0; i < 4; i++) {
         s->done[i] = counted(1);
-        CHECK_EQ(s->pair->a.lane->ops->am_zcopy(s->pair->a.lane, 5, NULL, 0, &s->iov, 1,
+        CHECK_EQ(s->pair->a.lane->ops->am_zcopy(s->pair->a.lane, 5,
+                                                &(struct lane_zcopy){NULL, 0, &s->iov, 1},
                                                 &s->done[i].completion),
                  WEFT_IN_PROGRESS);
     }
@@ -249,8 +251,8 @@ TEST(in_flight_memory_of_one_turn_is_gathered_and_out_of_turn_it_leaves_at_once)
 
     uint64_t before = weft__count(p.reactor_a)->tcp_writes;
     s.done[0] = counted(1);
-    weft_status_t st =
-        p.a.lane->ops->am_zcopy(p.a.lane, 5, NULL, 0, &s.iov, 1, &s.done[0].completion);
+    weft_status_t st = p.a.lane->ops->am_zcopy(
+        p.a.lane, 5, &(struct lane_zcopy){NULL, 0, &s.iov, 1}, &s.done[0].completion);
     CHECK(st == WEFT_OK || st == WEFT_IN_PROGRESS); /* as the socket has room */
     CHECK_EQ(weft__count(p.reactor_a)->tcp_writes, before + 1);
     CHECK(pair_until(&p, p.b.n_messages == 5));
@@ -303,7 +305,8 @@ TEST(zcopied_memory_of_the_time_between_two_turns_leaves_in_two_writes) {
     uint64_t before = weft__count(p.reactor_a)->tcp_writes;
     for (int i = 0; i < N; i++) {
         weft_iov_t iov = {data, PIECE};
-        weft_status_t st = p.a.lane->ops->am_zcopy(p.a.lane, 1, NULL, 0, &iov, 1, &done.completion);
+        weft_status_t st = p.a.lane->ops->am_zcopy(
+            p.a.lane, 1, &(struct lane_zcopy){NULL, 0, &iov, 1}, &done.completion);
         if (st == WEFT_OK) done.completion.count--;
         CHECK_EQ(st, i == 0 ? WEFT_OK : WEFT_IN_PROGRESS);
         CHECK_EQ(weft__count(p.reactor_a)->tcp_writes, before + 1);

@@ -509,7 +509,9 @@ TEST(a_stream_of_large_messages_places_for_the_most_part) {
     for (uint64_t i = 0; i < ROUNDS; i++) {
         weft_iov_t iov = {data, sizeof data};
         struct lane *l = p.a.lane;
-        while (l->ops->am_zcopy(l, 5, &i, 8, &iov, 1, &done) == WEFT_NO_RESOURCE) pair_turn(&p);
+        while (l->ops->am_zcopy(l, 5, &(struct lane_zcopy){&i, 8, &iov, 1}, &done) ==
+               WEFT_NO_RESOURCE)
+            pair_turn(&p);
     }
     CHECK(pair_until(&p, n_whole == ROUNDS));
     CHECK(memcmp(large, data, sizeof data) == 0);

@@ -199,7 +199,8 @@ TEST(noise_that_is_no_frame_is_dropped) {
         weft_iov_t iov = {bytes, len};
         static struct completion noop;
         noop = (struct completion){.done = NULL, .count = 2};
-        CHECK_EQ(p.a.lane->ops->am_zcopy(p.a.lane, (uint8_t)(len % 32), NULL, 0, &iov, 1, &noop),
+        CHECK_EQ(p.a.lane->ops->am_zcopy(p.a.lane, (uint8_t)(len % 32),
+                                         &(struct lane_zcopy){NULL, 0, &iov, 1}, &noop),
                  WEFT_IN_PROGRESS);
         weft__clock_run(p.clock, NULL, NULL, 10000);
     }

@@ -83,7 +83,8 @@ static weft_status_t send_number(struct stream *s, uint32_t n) {
     for (size_t i = 0; i < len; i++) payload[i] = byte_of(n, i);
     weft_iov_t iov[2] = {{payload, len / 3}, {payload + len / 3, len - len / 3}};
     s->completion = (struct completion){returned, 1, WEFT_OK};
-    weft_status_t st = s->lane->ops->am_zcopy(s->lane, id, &head, 8, iov, 2, &s->completion);
+    weft_status_t st =
+        s->lane->ops->am_zcopy(s->lane, id, &(struct lane_zcopy){&head, 8, iov, 2}, &s->completion);
     if (st == WEFT_IN_PROGRESS) {
         s->payload = payload;
         s->zcopied = 1;

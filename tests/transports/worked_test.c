@@ -47,7 +47,9 @@ static void send_all(struct pair *p, char form, size_t len, size_t n) {
             weft_iov_t iov = {memory, len};
             if (form == 's') st = lane->ops->am_short(lane, 1, 0, memory, len);
             if (form == 'b') st = lane->ops->am_bcopy(lane, 1, pack, &len);
-            if (form == 'z') st = lane->ops->am_zcopy(lane, 1, NULL, 0, &iov, 1, &completion);
+            if (form == 'z')
+                st = lane->ops->am_zcopy(lane, 1, &(struct lane_zcopy){NULL, 0, &iov, 1},
+                                         &completion);
             if (st == WEFT_NO_RESOURCE) pair_turn(p);
         } while (st == WEFT_NO_RESOURCE);
         CHECK(st >= 0);

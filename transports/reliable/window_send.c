@@ -243,18 +243,18 @@ static weft_status_t am_bcopy(struct lane *l, uint8_t id, size_t (*pack_)(void *
     return WEFT_OK;
 }
 
-static weft_status_t am_zcopy(struct lane *l, uint8_t id, const void *header, size_t header_len,
-                              const weft_iov_t *iov, size_t n_iov, struct completion *completion) {
+static weft_status_t am_zcopy(struct lane *l, uint8_t id, const struct lane_zcopy *msg,
+                              struct completion *completion) {
     struct window_lane *wl = (struct window_lane *)l;
     size_t total;
-    weft_status_t st = zcopy_measure(l, header_len, iov, n_iov, &total);
+    weft_status_t st = zcopy_measure(l, msg, &total);
     if (st != WEFT_OK) return st;
-    if (full_frame(wl, header_len + total)) return WEFT_NO_RESOURCE;
-    struct window_message *m = message_new(wl, id, header_len);
+    if (full_frame(wl, msg->header_len + total)) return WEFT_NO_RESOURCE;
+    struct window_message *m = message_new(wl, id, msg->header_len);
     if (!m) return WEFT_ERR_NO_MEMORY;
-    if (header_len) memcpy(m->data, header, header_len);
-    if (n_iov) memcpy(m->iov, iov, n_iov * sizeof *iov);
-    m->n_iov = (uint16_t)n_iov;
+    if (msg->header_len) memcpy(m->data, msg->header, msg->header_len);
+    if (msg->n_iov) memcpy(m->iov, msg->iov, msg->n_iov * sizeof *msg->iov);
+    m->n_iov = (uint16_t)msg->n_iov;
     m->total += total;
     m->completion = completion;
     enqueue(wl, m);

@@ -236,22 +236,22 @@ static weft_status_t am_bcopy(struct lane *l, uint8_t id, size_t (*pack)(void *,
     return WEFT_OK;
 }
 
-static weft_status_t am_zcopy(struct lane *l, uint8_t id, const void *header, size_t header_len,
-                              const weft_iov_t *iov, size_t n_iov, struct completion *completion) {
+static weft_status_t am_zcopy(struct lane *l, uint8_t id, const struct lane_zcopy *msg,
+                              struct completion *completion) {
     struct self_lane *lane = (struct self_lane *)l;
     size_t total = 0;
-    for (size_t i = 0; i < n_iov; i++) total += iov[i].len;
-    if (header_len > SELF_ZCOPY_HEADER || n_iov > SELF_IOV || total > SELF_ZCOPY)
-        return weft__refuse_zcopy(l, header_len, total, n_iov);
+    for (size_t i = 0; i < msg->n_iov; i++) total += msg->iov[i].len;
+    if (msg->header_len > SELF_ZCOPY_HEADER || msg->n_iov > SELF_IOV || total > SELF_ZCOPY)
+        return weft__refuse_zcopy(l, msg, total);
     if (lane->pair.inbox.depth >= SELF_DEPTH) return WEFT_NO_RESOURCE;
     struct self_message *m = message_new(lane, id, false);
     if (!m) return WEFT_ERR_NO_MEMORY;
-    if (header_len) memcpy(m->data, header, header_len);
-    if (n_iov) memcpy(m->iov, iov, n_iov * sizeof *iov);
-    m->len = (uint32_t)header_len;
-    m->n_iov = (uint16_t)n_iov;
+    if (msg->header_len) memcpy(m->data, msg->header, msg->header_len);
+    if (msg->n_iov) memcpy(m->iov, msg->iov, msg->n_iov * sizeof *msg->iov);
+    m->len = (uint32_t)msg->header_len;
+    m->n_iov = (uint16_t)msg->n_iov;
     m->completion = completion;
-    send_message(lane, m, header_len + total);
+    send_message(lane, m, msg->header_len + total);
     return WEFT_IN_PROGRESS;
 }
 

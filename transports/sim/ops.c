@@ -112,23 +112,23 @@ static weft_status_t zcopy_datagram(struct sim_lane *lane, struct sim_packet *p,
     return WEFT_IN_PROGRESS;
 }
 
-static weft_status_t am_zcopy(struct lane *l, uint8_t id, const void *header, size_t header_len,
-                              const weft_iov_t *iov, size_t n_iov, struct completion *completion) {
+static weft_status_t am_zcopy(struct lane *l, uint8_t id, const struct lane_zcopy *msg,
+                              struct completion *completion) {
     struct sim_lane *lane = (struct sim_lane *)l;
     struct sim_packet *p;
     size_t total;
-    weft_status_t st = zcopy_measure(l, header_len, iov, n_iov, &total);
+    weft_status_t st = zcopy_measure(l, msg, &total);
     if (st != WEFT_OK) return st;
     if (exhausted(lane)) return WEFT_NO_RESOURCE;
     bool reliable = lane->fabric->profile.reliable;
-    st = message_new(lane, id, header_len + (reliable ? 0 : total), &p);
+    st = message_new(lane, id, msg->header_len + (reliable ? 0 : total), &p);
     if (st < 0) return st;
-    sim_count(lane, header_len + total);
-    if (header_len) memcpy(p->data, header, header_len);
-    p->len = (uint32_t)header_len;
-    if (!reliable) return zcopy_datagram(lane, p, iov, n_iov, completion);
-    if (n_iov) memcpy(p->iov, iov, n_iov * sizeof *iov);
-    p->n_iov = (uint16_t)n_iov;
+    sim_count(lane, msg->header_len + total);
+    if (msg->header_len) memcpy(p->data, msg->header, msg->header_len);
+    p->len = (uint32_t)msg->header_len;
+    if (!reliable) return zcopy_datagram(lane, p, msg->iov, msg->n_iov, completion);
+    if (msg->n_iov) memcpy(p->iov, msg->iov, msg->n_iov * sizeof *msg->iov);
+    p->n_iov = (uint16_t)msg->n_iov;
     p->completion = completion;
     weft__sim_send(lane, p);
     return WEFT_IN_PROGRESS;

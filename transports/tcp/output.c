@@ -426,38 +426,38 @@ static weft_status_t zcopy_output(struct tcp_lane *lane, const weft_iov_t *iov, 
     return WEFT_OK;
 }
 
-static weft_status_t am_zcopy(struct lane *l, uint8_t id, const void *header, size_t header_len,
-                              const weft_iov_t *iov, size_t n_iov, struct completion *completion) {
+static weft_status_t am_zcopy(struct lane *l, uint8_t id, const struct lane_zcopy *msg,
+                              struct completion *completion) {
     struct tcp_lane *lane = tcp_lane(l);
     size_t payload = 0;
-    if (n_iov > TCP_MAX_IOV)
-        return weft__fail(WEFT_ERR_TOO_BIG, "am_zcopy of %zu pieces over tcp", n_iov);
-    for (size_t i = 0; i < n_iov; i++) {
-        if (iov[i].len > TCP_MAX_PAYLOAD - payload)
+    if (msg->n_iov > TCP_MAX_IOV)
+        return weft__fail(WEFT_ERR_TOO_BIG, "am_zcopy of %zu pieces over tcp", msg->n_iov);
+    for (size_t i = 0; i < msg->n_iov; i++) {
+        if (msg->iov[i].len > TCP_MAX_PAYLOAD - payload)
             return weft__fail(WEFT_ERR_TOO_BIG, "am_zcopy of a payload beyond max_zcopy over tcp");
-        payload += iov[i].len;
+        payload += msg->iov[i].len;
     }
-    if (header_len > TCP_MAX_HEADER)
+    if (msg->header_len > TCP_MAX_HEADER)
         return weft__fail(WEFT_ERR_TOO_BIG, "am_zcopy with a header of %zu bytes over tcp",
-                          header_len);
-    size_t len = header_len + payload, size = tcp_frame_size((uint32_t)len),
+                          msg->header_len);
+    size_t len = msg->header_len + payload, size = tcp_frame_size((uint32_t)len),
            pad = size - TCP_FRAME_HEAD - len;
     bool copy = payload <= TCP_COPY_BELOW;
-    size_t bytes = copy ? size : TCP_FRAME_HEAD + header_len + pad;
-    unsigned pieces = copy ? 1 : (unsigned)n_iov + 2;
+    size_t bytes = copy ? size : TCP_FRAME_HEAD + msg->header_len + pad;
+    unsigned pieces = copy ? 1 : (unsigned)msg->n_iov + 2;
     weft_status_t st = make_room(lane, bytes, pieces);
     if (st != WEFT_OK) return st;
 
     uint8_t *p = begin_frame(lane);
     tcp_frame_encode(p, TCP_FRAME_AM, id, (uint32_t)len);
-    if (header_len) memcpy(p + TCP_FRAME_HEAD, header, header_len);
+    if (msg->header_len) memcpy(p + TCP_FRAME_HEAD, msg->header, msg->header_len);
     output_sent(lane, 1, payload);
     if (copy) {
         memset(p + size - pad, 0, pad);
-        return copy_out(lane, p + TCP_FRAME_HEAD + header_len, iov, n_iov, size);
+        return copy_out(lane, p + TCP_FRAME_HEAD + msg->header_len, msg->iov, msg->n_iov, size);
     }
-    add_bytes(lane, TCP_FRAME_HEAD + header_len);
-    return zcopy_output(lane, iov, n_iov, pad, completion);
+    add_bytes(lane, TCP_FRAME_HEAD + msg->header_len);
+    return zcopy_output(lane, msg->iov, msg->n_iov, pad, completion);
 }
 
 /* A piece of its own, whose length shows when it is taken. */

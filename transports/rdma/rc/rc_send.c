@@ -97,21 +97,22 @@ static weft_status_t copied(struct rc_lane *lane, uint8_t id, struct rd_block *b
 }
 
 static weft_status_t in_flight(struct rc_lane *lane, uint8_t id, struct rd_block *block,
-                               size_t header_len, const weft_iov_t *iov, size_t n_iov,
-                               struct completion *completion) {
+                               const struct lane_zcopy *msg, struct completion *completion) {
+    const weft_iov_t *iov = msg->iov;
     struct rc_op *op = weft__slab_take(&rc_iface_of(lane)->op_slab);
     struct ibv_sge sge[1 + RC_IOV];
     int n = 0;
-    size_t len = header_len;
+    size_t len = msg->header_len;
     if (!op) {
         rd_pool_put(&rc_iface_of(lane)->send, block);
         return weft__fail(WEFT_ERR_NO_MEMORY, "no memory for an operation");
     }
     op->block = block;
     op->completion = completion;
-    if (header_len)
-        sge[n++] = (struct ibv_sge){(uintptr_t)block->bytes, (uint32_t)header_len, block->lkey};
-    for (size_t i = 0; i < n_iov; len += iov[i++].len) {
+    if (msg->header_len)
+        sge[n++] =
+            (struct ibv_sge){(uintptr_t)block->bytes, (uint32_t)msg->header_len, block->lkey};
+    for (size_t i = 0; i < msg->n_iov; len += iov[i++].len) {
         uint32_t lkey;
         if (iov[i].len == 0) continue;
         weft_status_t st = weft__rc_local_key(lane, op, iov[i].base, iov[i].len, false, &lkey);
@@ -126,25 +127,26 @@ static weft_status_t in_flight(struct rc_lane *lane, uint8_t id, struct rd_block
     return WEFT_IN_PROGRESS;
 }
 
-static weft_status_t am_zcopy(struct lane *l, uint8_t id, const void *header, size_t header_len,
-                              const weft_iov_t *iov, size_t n_iov, struct completion *completion) {
+static weft_status_t am_zcopy(struct lane *l, uint8_t id, const struct lane_zcopy *msg,
+                              struct completion *completion) {
     struct rc_lane *lane = rc_lane(l);
     const struct iface_attr *attr = &l->iface->attr;
     size_t payload = 0;
-    if (n_iov > attr->max_iov || header_len > attr->max_zcopy_header)
-        return weft__fail(WEFT_ERR_TOO_BIG, "am_zcopy of %zu pieces and %zu bytes of header", n_iov,
-                          header_len);
-    for (size_t i = 0; i < n_iov; i++) {
-        if (iov[i].len > attr->max_zcopy - payload)
+    if (msg->n_iov > attr->max_iov || msg->header_len > attr->max_zcopy_header)
+        return weft__fail(WEFT_ERR_TOO_BIG, "am_zcopy of %zu pieces and %zu bytes of header",
+                          msg->n_iov, msg->header_len);
+    for (size_t i = 0; i < msg->n_iov; i++) {
+        if (msg->iov[i].len > attr->max_zcopy - payload)
             return weft__fail(WEFT_ERR_TOO_BIG, "payload beyond max_zcopy");
-        payload += iov[i].len;
+        payload += msg->iov[i].len;
     }
     weft_status_t st;
     struct rd_block *block = take_block(lane, &st);
     if (!block) return st;
-    if (header_len) memcpy(block->bytes, header, header_len);
-    if (payload <= RC_COPY_BELOW) return copied(lane, id, block, header_len, iov, n_iov);
-    return in_flight(lane, id, block, header_len, iov, n_iov, completion);
+    if (msg->header_len) memcpy(block->bytes, msg->header, msg->header_len);
+    if (payload <= RC_COPY_BELOW)
+        return copied(lane, id, block, msg->header_len, msg->iov, msg->n_iov);
+    return in_flight(lane, id, block, msg, completion);
 }
 
 static weft_status_t flush_send(struct lane *l, struct completion *completion) {

@@ -134,8 +134,8 @@ static weft_status_t am_bcopy(struct lane *l, uint8_t id, size_t (*pack)(void *t
 }
 
 /* There is no such form: a window copies its pieces as they leave. */
-static weft_status_t no_zcopy(struct lane *l, uint8_t id, const void *header, size_t header_len,
-                              const weft_iov_t *iov, size_t n_iov, struct completion *completion) {
+static weft_status_t no_zcopy(struct lane *l, uint8_t id, const struct lane_zcopy *msg,
+                              struct completion *completion) {
     return weft__fail(WEFT_ERR_UNSUPPORTED, "rdma_ud does not support zero copy");
 }
 

@@ -133,14 +133,13 @@ bool weft__shm_all_taken(struct lane *l) {
     return lane->mail.tx.n_in_flight == 0;
 }
 
-static weft_status_t send_staged(struct shm_lane *lane, uint8_t id, const void *header,
-                                 size_t header_len, const weft_iov_t *iov, size_t n_iov,
+static weft_status_t send_staged(struct shm_lane *lane, uint8_t id, const struct lane_zcopy *msg,
                                  size_t len) {
     uint32_t offset;
     int32_t chunk = weft__shm_chunk_get(lane, len, &offset);
     if (chunk < -1) return (weft_status_t)(chunk + 1);
     if (chunk < 0) return no_room(lane);
-    shm_gather(shm_iface(lane)->staging.at + offset, header, header_len, iov, n_iov);
+    shm_gather(shm_iface(lane)->staging.at + offset, msg);
     lane->mail.tx.n_in_flight++;
     ring_put_staged(&shm_ring(lane)->tx, id, chunk, offset, len);
     lane->carried += (uint32_t)len;
@@ -150,21 +149,20 @@ static weft_status_t send_staged(struct shm_lane *lane, uint8_t id, const void *
 
 /* Copies the bytes before it returns: a small message into the payload area, a large one into a
  * chunk. */
-weft_status_t weft__shm_ring_am_zcopy(struct lane *l, uint8_t id, const void *header,
-                                      size_t header_len, const weft_iov_t *iov, size_t n_iov,
+weft_status_t weft__shm_ring_am_zcopy(struct lane *l, uint8_t id, const struct lane_zcopy *msg,
                                       struct completion *completion) {
     struct shm_lane *lane = (struct shm_lane *)l;
     size_t len = 0;
-    for (size_t i = 0; i < n_iov; i++) len += iov[i].len;
-    if (header_len > SHM_ZCOPY_HEADER || n_iov > SHM_IOV || len > l->iface->attr.max_zcopy)
-        return weft__refuse_zcopy(l, header_len, len, n_iov);
-    len += header_len;
+    for (size_t i = 0; i < msg->n_iov; i++) len += msg->iov[i].len;
+    if (msg->header_len > SHM_ZCOPY_HEADER || msg->n_iov > SHM_IOV ||
+        len > l->iface->attr.max_zcopy)
+        return weft__refuse_zcopy(l, msg, len);
+    len += msg->header_len;
     if (full_lane(lane)) return no_room(lane);
-    if (len > l->iface->attr.max_bcopy)
-        return send_staged(lane, id, header, header_len, iov, n_iov, len);
+    if (len > l->iface->attr.max_bcopy) return send_staged(lane, id, msg, len);
     uint8_t *room = payload_room(lane, len);
     if (!room) return no_room(lane);
-    shm_gather(room, header, header_len, iov, n_iov);
+    shm_gather(room, msg);
     put_packed(shm_ring(lane), id, room, len);
     lane->carried += (uint32_t)len;
     ring_sent(lane, shm_ring(lane), len);

@@ -157,8 +157,7 @@ weft_status_t weft__shm_mail_am_bcopy(struct lane *l, uint8_t id, size_t (*pack)
     return WEFT_OK;
 }
 
-static weft_status_t send_staged(struct shm_lane *lane, uint8_t id, const void *header,
-                                 size_t header_len, const weft_iov_t *iov, size_t n_iov,
+static weft_status_t send_staged(struct shm_lane *lane, uint8_t id, const struct lane_zcopy *msg,
                                  size_t len) {
     struct shm_iface *iface = shm_iface(lane);
     uint32_t index, offset;
@@ -171,7 +170,7 @@ static weft_status_t send_staged(struct shm_lane *lane, uint8_t id, const void *
         return st;
     }
     struct mail_place place = {offset, (uint32_t)len};
-    shm_gather(iface->staging.at + place.offset, header, header_len, iov, n_iov);
+    shm_gather(iface->staging.at + place.offset, msg);
     memcpy(mail_node_at(&iface->mail.pool, index)->data, &place, sizeof place);
     lane->mail.tx.n_in_flight++;
     lane->carried += (uint32_t)len;
@@ -180,23 +179,21 @@ static weft_status_t send_staged(struct shm_lane *lane, uint8_t id, const void *
     return WEFT_OK;
 }
 
-weft_status_t weft__shm_mail_am_zcopy(struct lane *l, uint8_t id, const void *header,
-                                      size_t header_len, const weft_iov_t *iov, size_t n_iov,
+weft_status_t weft__shm_mail_am_zcopy(struct lane *l, uint8_t id, const struct lane_zcopy *msg,
                                       struct completion *completion) {
     struct shm_lane *lane = (struct shm_lane *)l;
     uint32_t index, block;
     size_t len = 0;
-    for (size_t i = 0; i < n_iov; i++) len += iov[i].len;
-    if (header_len > SHM_ZCOPY_HEADER || n_iov > SHM_IOV || len > l->iface->attr.max_zcopy)
-        return weft__refuse_zcopy(l, header_len, len, n_iov);
-    len += header_len;
+    for (size_t i = 0; i < msg->n_iov; i++) len += msg->iov[i].len;
+    if (msg->header_len > SHM_ZCOPY_HEADER || msg->n_iov > SHM_IOV ||
+        len > l->iface->attr.max_zcopy)
+        return weft__refuse_zcopy(l, msg, len);
+    len += msg->header_len;
     if (len > l->iface->attr.max_bcopy)
-        return blocked(lane) ? no_room(lane)
-                             : send_staged(lane, id, header, header_len, iov, n_iov, len);
+        return blocked(lane) ? no_room(lane) : send_staged(lane, id, msg, len);
     weft_status_t st = both_get(lane, &index, &block);
     if (st != WEFT_OK) return st;
-    shm_gather(shm_iface(lane)->mail.pool.blocks + (size_t)block * MAIL_BLOCK, header, header_len,
-               iov, n_iov);
+    shm_gather(shm_iface(lane)->mail.pool.blocks + (size_t)block * MAIL_BLOCK, msg);
     send_block(lane, index, block, id, len);
     return WEFT_OK;
 }

@@ -51,8 +51,7 @@ weft_status_t weft__shm_mail_am_short(struct lane *l, uint8_t id, uint64_t heade
                                       size_t len);
 weft_status_t weft__shm_mail_am_bcopy(struct lane *l, uint8_t id, size_t (*pack)(void *, void *),
                                       void *arg);
-weft_status_t weft__shm_mail_am_zcopy(struct lane *l, uint8_t id, const void *header,
-                                      size_t header_len, const weft_iov_t *iov, size_t n_iov,
+weft_status_t weft__shm_mail_am_zcopy(struct lane *l, uint8_t id, const struct lane_zcopy *msg,
                                       struct completion *completion);
 weft_status_t weft__shm_mail_open(struct shm_iface *iface);
 void weft__shm_mail_close(struct shm_iface *iface);

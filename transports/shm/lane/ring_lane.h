@@ -78,8 +78,7 @@ weft_status_t weft__shm_ring_am_short_to(struct lane *l, uint8_t id, uint64_t he
                                          const void *data, size_t len);
 weft_status_t weft__shm_ring_am_bcopy(struct lane *l, uint8_t id, size_t (*pack)(void *, void *),
                                       void *arg);
-weft_status_t weft__shm_ring_am_zcopy(struct lane *l, uint8_t id, const void *header,
-                                      size_t header_len, const weft_iov_t *iov, size_t n_iov,
+weft_status_t weft__shm_ring_am_zcopy(struct lane *l, uint8_t id, const struct lane_zcopy *msg,
                                       struct completion *completion);
 void weft__shm_ring_peer(struct shm_lane *lane);
 /* Takes back the slots that the peer has passed. */

@@ -34,12 +34,11 @@ weft_status_t weft__shm_staging_size(struct shm_iface *iface); /* before the poo
 int32_t weft__shm_chunk_get(struct shm_lane *lane, size_t len, uint32_t *offset_p);
 void weft__shm_chunk_put(struct shm_iface *iface, int32_t chunk); /* once for each message */
 
-static inline void shm_gather(uint8_t *to, const void *header, size_t header_len,
-                              const weft_iov_t *iov, size_t n_iov) {
-    if (header_len) memcpy(to, header, header_len);
-    to += header_len;
-    for (size_t i = 0; i < n_iov; to += iov[i++].len)
-        if (iov[i].len) weft__copy(to, iov[i].base, iov[i].len);
+static inline void shm_gather(uint8_t *to, const struct lane_zcopy *msg) {
+    if (msg->header_len) memcpy(to, msg->header, msg->header_len);
+    to += msg->header_len;
+    for (size_t i = 0; i < msg->n_iov; to += msg->iov[i++].len)
+        if (msg->iov[i].len) weft__copy(to, msg->iov[i].base, msg->iov[i].len);
 }
 
 #endif
