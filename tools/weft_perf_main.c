@@ -14,7 +14,7 @@ static const char usage[] =
     "N]\n"
     "          [--count N] [--links N] [--seconds S] [--json] [--plot FILE.svg] [--listen URI | "
     "--connect URI]\n"
-    "          [--core N] [--window N] [--memory MEMORY] [--fresh]\n"
+    "          [--core N] [--window N] [--memory MEMORY] [--fresh] [--persistent]\n"
     "\n"
     "TEST, between two workers:\n"
     "  am_lat am_rate am_bw tag_lat tag_rate tag_bw stream_bw        messages and streams\n"
@@ -27,7 +27,7 @@ static const char usage[] =
     "  server idle                                                   one worker and --count "
     "clients (64)\n"
     "and in a team of --ranks: allreduce barrier bcast allgather reduce gather scatter alltoall\n"
-    "reduce_scatter.\n"
+    "reduce_scatter; with --persistent each is described once, and started again and again.\n"
     "\n"
     "weft-perf --tune FILE [--test TEST] [--ranks N] [--seconds S]\n"
     "  measures every algorithm of these here, and writes the choices; the setting coll.tuning "
@@ -185,6 +185,7 @@ static bool take_option(int c, const char *value, struct perf_options *o) {
         o->cuda = cuda[which];
         break;
     case 'F': o->fresh = true; break;
+    case 'P': o->persistent = true; break;
     case 'j': o->json = true; break;
     case 'T': o->tune = value; break;
     case 'p':
@@ -214,6 +215,7 @@ static bool settle_test(struct perf_options *o) {
     const char *wrong = NULL;
     if (kind->flags & PERF_TEAM && (o->listen || o->connect))
         wrong = "a collective needs a team: --ranks, or weft-run";
+    if (o->persistent && !(kind->flags & PERF_TEAM)) wrong = "only a collective is persistent";
     if (kind->flags & PERF_POLLED && o->mode != MODE_POLL) wrong = "this test polls";
     if (kind->flags & PERF_WAITING && o->mode_set && o->mode != MODE_WAIT)
         wrong = "this test waits: --mode wait";
@@ -251,6 +253,7 @@ static bool take_options(int argc, char **argv, struct perf_options *o) {
                                             {"window", required_argument, NULL, 'w'},
                                             {"memory", required_argument, NULL, 'M'},
                                             {"fresh", no_argument, NULL, 'F'},
+                                            {"persistent", no_argument, NULL, 'P'},
                                             {"tune", required_argument, NULL, 'T'},
                                             {"help", no_argument, NULL, 'h'},
                                             {NULL, 0, NULL, 0}};

@@ -187,6 +187,14 @@ test_collectives() {
     measure allreduce self poll 8 8
 }
 
+test_persistent_collectives() {
+    for test in allreduce bcast barrier alltoall; do
+        timeout 60 $perf --test $test --persistent --ranks 3 --size 8 --seconds 0.02 --json >"$scratch/rows"
+        check_json "$scratch/rows" $test auto poll $([ $test = barrier ] && echo 0 || echo 8)
+    done
+    expect 'a persistent message' "$(exit_code $perf --test am_lat --persistent)" 2
+}
+
 test_more_ranks_than_cores() {
     timeout 60 $perf --test allreduce --ranks 5 --size 64 --seconds 0.05 --json >"$scratch/rows"
     check_json "$scratch/rows" allreduce auto poll 64

@@ -1,6 +1,6 @@
 /* Collectives back to back. The root of a broadcast rotates, so that no rank runs ahead. */
 #include "perf.h"
-#include <string.h>
+#include <stdlib.h>
 
 enum { WARM_UP = 20 };
 /*
@@ -16,24 +16,53 @@ static void on_done(weft_status_t status, void *arg) {
     done = true;
 }
 
+static weft_coll_args_t args_of(const struct perf *p, size_t size, uint32_t root) {
+    static const weft_coll_kind_t kinds[N_TESTS] = {
+        [TEST_ALLREDUCE] = WEFT_COLL_ALLREDUCE, [TEST_BCAST] = WEFT_COLL_BCAST,
+        [TEST_ALLGATHER] = WEFT_COLL_ALLGATHER, [TEST_REDUCE] = WEFT_COLL_REDUCE,
+        [TEST_GATHER] = WEFT_COLL_GATHER,       [TEST_SCATTER] = WEFT_COLL_SCATTER,
+        [TEST_ALLTOALL] = WEFT_COLL_ALLTOALL,   [TEST_REDUCE_SCATTER] = WEFT_COLL_REDUCE_SCATTER,
+        [TEST_BARRIER] = WEFT_COLL_BARRIER};
+    weft_coll_kind_t kind = kinds[p->options.test];
+    bool reduces =
+        kind == WEFT_COLL_ALLREDUCE || kind == WEFT_COLL_REDUCE || kind == WEFT_COLL_REDUCE_SCATTER;
+    bool floats = reduces && size % sizeof(float) == 0;
+    if (kind == WEFT_COLL_BARRIER) return (weft_coll_args_t){.kind = kind};
+    return (weft_coll_args_t){.kind = kind,
+                              .src = kind == WEFT_COLL_BCAST ? NULL : p->out,
+                              .dst = kind == WEFT_COLL_BCAST ? p->out : p->in,
+                              .count = floats ? size / sizeof(float) : size,
+                              .type = floats ? WEFT_FLOAT32 : WEFT_UINT8,
+                              .reduction = WEFT_SUM,
+                              .root = root};
+}
+
+/* ---- persistent: a handle for each root ------------------------------------------------------ */
+
+static weft_coll_t **kept; /* with --persistent, while a size is measured */
+
+static void init_persistent(struct perf *p, size_t size) {
+    kept = calloc(p->size, sizeof *kept);
+    if (!kept) perf_die("handles", WEFT_ERR_NO_MEMORY);
+    for (uint32_t root = 0; root < p->size; root++) {
+        weft_coll_args_t args = args_of(p, size, root);
+        perf_must(weft_coll_init(p->team, &args, 0, &kept[root]), "weft_coll_init");
+    }
+}
+
+static void free_persistent(const struct perf *p) {
+    for (uint32_t root = 0; kept && root < p->size; root++)
+        perf_must(weft_coll_free(kept[root]), "weft_coll_free");
+    free(kept);
+    kept = NULL;
+}
+
 static weft_status_t start_collectives(struct perf *p, size_t size, uint64_t i,
                                        const weft_op_t *op) {
-    bool floats = size % sizeof(float) == 0;
-    size_t count = floats ? size / sizeof(float) : size;
     uint32_t root = (uint32_t)(i % p->size);
-    weft_datatype_t type = floats ? WEFT_FLOAT32 : WEFT_UINT8;
-    switch (p->options.test) {
-    case TEST_ALLREDUCE: return weft_allreduce(p->team, p->out, p->in, count, type, WEFT_SUM, op);
-    case TEST_BCAST: return weft_bcast(p->team, p->out, size, WEFT_UINT8, root, op);
-    case TEST_ALLGATHER: return weft_allgather(p->team, p->out, p->in, size, WEFT_UINT8, op);
-    case TEST_REDUCE: return weft_reduce(p->team, p->out, p->in, count, type, WEFT_SUM, root, op);
-    case TEST_GATHER: return weft_gather(p->team, p->out, p->in, size, WEFT_UINT8, root, op);
-    case TEST_SCATTER: return weft_scatter(p->team, p->out, p->in, size, WEFT_UINT8, root, op);
-    case TEST_ALLTOALL: return weft_alltoall(p->team, p->out, p->in, size, WEFT_UINT8, op);
-    case TEST_REDUCE_SCATTER:
-        return weft_reduce_scatter(p->team, p->out, p->in, count, type, WEFT_SUM, op);
-    default: return weft_barrier(p->team, op);
-    }
+    if (kept) return weft_coll_start(kept[root], op);
+    weft_coll_args_t args = args_of(p, size, root);
+    return weft_coll(p->team, &args, op);
 }
 
 static void one(struct perf *p, size_t size, uint64_t i) {
@@ -70,6 +99,7 @@ static void check_sum(struct perf *p) {
 static void measure_collectives(struct perf *p, size_t size, struct perf_result *result_p) {
     uint64_t plan[2]; /* operations, and in how large batches: rank 0 decides */
     if (p->options.test == TEST_ALLREDUCE) check_sum(p);
+    if (p->options.persistent) init_persistent(p, size);
     histogram_clear(&p->histogram);
     run_collectives(p, size, WARM_UP, WARM_UP);
     double each = histogram_mean(&p->histogram);
@@ -83,6 +113,7 @@ static void measure_collectives(struct perf *p, size_t size, struct perf_result 
     uint64_t begin = perf_now();
     uint64_t n = run_collectives(p, size, plan[0], plan[1]);
     perf_fill(p, 1, (double)(perf_now() - begin) / 1e9, perf_cpu_s() - cpu, n, result_p);
+    free_persistent(p);
 }
 
 extern const struct perf_family perf_collectives;

@@ -81,6 +81,7 @@ struct perf_options {
     unsigned exposed;    /* PERF_SENT | PERF_RECEIVED: from, or into, the library's memory */
     enum perf_cuda cuda; /* not NONE: memory of that kind, and `exposed` is 0 */
     bool fresh;          /* each message is written before it is sent */
+    bool persistent;     /* a collective is described once, and started */
     uint32_t window;     /* operations under way in streams */
 };
 
