@@ -29,14 +29,31 @@ def group(here, operation, title, size, ranks, transport="auto", factor=1.0):
                  [Goal(factor, *peers)] if peers else [])
 
 
+def persistent(here, operation, ranks, transport="auto"):
+    """A started collective beside the same call that is described each time."""
+    mode = "poll" if ranks <= 2 else "wait"
+    extra = ("--ranks", str(ranks))
+    forms = {"weft": weft(here, operation, transport, "p50_us", mode=mode, extra=(*extra, "--persistent")),
+             "weft, not persistent": weft(here, operation, transport, "p50_us", mode=mode, extra=extra)}
+    over = ", tcp loopback" if transport == "tcp" else ""
+    return Group(f"persistent {operation} of 8 B, {ranks} processes{over}", "us", forms, [Goal(0.8, "weft, not persistent")])
+
+
 def groups(here):
     known = {}
+    for ranks in (2, 4):
+        for operation in ("allreduce", "bcast", "alltoall"):
+            known[f"persistent_{operation}_{ranks}"] = persistent(here, operation, ranks)
+        known[f"persistent_allreduce_tcp_{ranks}"] = persistent(here, "allreduce", ranks, "tcp")
     for ranks in (2, 4, 8):
         known[f"barrier_{ranks}"] = group(here, "barrier", "", 8, ranks, factor=0.7)
         for operation in OPERATIONS:
             for title, size in SIZES.items():
                 known[f"{operation}_{title}_{ranks}"] = group(here, operation, f" of {title} B", size, ranks, factor=0.7)
     for ranks in (2, 4):
+        known[f"barrier_tcp_{ranks}"] = group(here, "barrier", "", 8, ranks, "tcp", 0.8)
+        for operation in ("bcast", "allgather", "alltoall"):
+            known[f"{operation}_tcp_64k_{ranks}"] = group(here, operation, " of 64k B", SIZES["64k"], ranks, "tcp", 0.8)
         for title in ("8", "64k", "1m"):
             known[f"allreduce_tcp_{title}_{ranks}"] = group(here, "allreduce", f" of {title} B", SIZES[title], ranks, "tcp", 0.8)
     return known
