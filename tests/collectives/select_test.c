@@ -71,7 +71,7 @@ TEST(the_setting_comes_before_the_table) {
 }
 
 /* Every member has to take the same, and knows its own bytes only. */
-TEST(an_alltoallv_of_many_ranks_on_several_hosts_goes_by_leaders) {
+TEST(an_alltoallv_of_many_ranks_between_hosts_goes_by_hierarchy) {
     struct question q = of(COLL_ALLTOALLV, 8, 128);
     CHECK_EQ(ask("", q), ALGORITHM_ALLTOALLV_linear);
     q.by_host = true;

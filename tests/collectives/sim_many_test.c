@@ -37,7 +37,7 @@ static void die(struct world *w, uint32_t r) {
     w->crew.rank[r].outcome_calls = 1;
 }
 
-/* All that live have one value; nobody that lives is lost, and all that died before are. */
+/* All that live have one value. It calls no living member lost, and all that died before. */
 static void check_survivors(const struct crew *c, uint32_t witness, const bool *was_dead) {
     for (uint32_t r = 0; r < MEMBERS; r++) {
         if (is_dead[r]) continue;

@@ -99,7 +99,7 @@ static void stop_one(struct process *p) {
     while (!atomic_load(&p->page->go)) weft_worker_wait(p->worker, 1);
 }
 
-/* Who is not told of the deadline of another must not hear that it has left instead. */
+/* A member that did not receive the notice of a deadline must not see its sender leave instead. */
 static void await_others(struct process *p) {
     atomic_fetch_add(&p->page->alive, 1);
     while (atomic_load(&p->page->alive) < 2 * (p->size - 1)) weft_worker_wait(p->worker, 1);
