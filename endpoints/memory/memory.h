@@ -98,7 +98,8 @@ struct stub;
 struct ibv_mr;
 weft_status_t weft__mem_stub_begin(struct stub *stub, void *base, size_t len, int fd,
                                    uint64_t offset);
-/* The same, on memory that the program registered with the worker's RDMA device; NULL: it did not. */
+/* The same, on memory that the program registered with the worker's RDMA device; NULL: it did
+ * not. */
 weft_status_t weft__mem_stub_begin_given(struct stub *stub, void *base, size_t len,
                                          struct ibv_mr *mr);
 /* The same, as another name of region `of`; and the end of that. */
