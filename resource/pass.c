@@ -1,6 +1,6 @@
 /*
- * Resources given to another process over a socket of AF_UNIX: with a descriptor, or, of device
- * memory, with a handle of CUDA IPC.
+ * Resources given to another process over a socket of AF_UNIX: with a descriptor (of a protection
+ * domain, that of its device), or, of device memory, with a handle of CUDA IPC.
  */
 #include <endpoints/core/worker.h>
 #include <errno.h>
@@ -8,6 +8,7 @@
 #include <sys/socket.h>
 #include <transports/cuda/memory.h>
 #include <transports/cuda/place.h>
+#include <transports/domain.h>
 #include <unistd.h>
 
 #include "passed.h"
@@ -40,19 +41,40 @@ static weft_status_t send_passed(int socket, struct passed *passed, int fd) {
                : weft__fail(WEFT_ERR_IO, "sendmsg: %s", n < 0 ? strerror(errno) : "too short");
 }
 
-/* A process that has the handle may use the whole allocation, so it goes to the same user only. */
+/* What opens more than the resource itself goes to processes of the same user only. */
+static weft_status_t check_user(int socket) {
+    struct ucred peer;
+    socklen_t size = sizeof peer;
+    if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) < 0 || peer.uid != geteuid())
+        return weft__fail(WEFT_ERR_NOT_SHAREABLE, "the other process is not of this user");
+    return WEFT_OK;
+}
+
+/* Its descriptor opens all objects of the device's context. */
+static weft_status_t add_domain(const weft_resource_t *resource, int socket, struct passed *passed,
+                                int *fd_p) {
+    const weft_resource_value_t *value = weft__values_find(&resource->values, WEFT_RES_WORKER_PD);
+    struct ibv_pd *pd = NULL;
+    if (value && value->len == sizeof pd) memcpy(&pd, value->value, sizeof pd);
+    if (!pd)
+        return weft__fail(WEFT_ERR_INVALID_PARAM, "%s has no %s", resource->name,
+                          WEFT_RES_WORKER_PD);
+    weft_status_t st = check_user(socket);
+    if (st < 0) return st;
+    return weft__domain_give(pd, fd_p, &passed->pd);
+}
+
+/* The handle opens the whole allocation. */
 static weft_status_t add_device(const weft_resource_t *resource, int socket,
                                 struct passed *passed) {
     const struct values *values = &resource->values;
     const weft_resource_value_t *base = weft__values_find(values, WEFT_RES_MEMORY_BASE);
     const weft_resource_value_t *len = weft__values_find(values, WEFT_RES_MEMORY_LENGTH);
-    struct ucred peer;
-    socklen_t size = sizeof peer;
     void *at;
     if (!base || base->len != sizeof at || !len || len->len != sizeof passed->len)
         return weft__fail(WEFT_ERR_INVALID_PARAM, "%s has no address or length", resource->name);
-    if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) < 0 || peer.uid != geteuid())
-        return weft__fail(WEFT_ERR_NOT_SHAREABLE, "the other process is not of this user");
+    weft_status_t st = check_user(socket);
+    if (st < 0) return st;
     memcpy(&at, base->value, sizeof at);
     memcpy(&passed->len, len->value, sizeof passed->len);
     if (weft__cuda_export(at, passed->len, &passed->device) < 0)
@@ -84,9 +106,10 @@ weft_status_t weft_resource_send(weft_resource_t *resource, int socket) {
     int fd = -1;
     if (!resource) REFUSE("resource", "NULL");
     weft__passed_init(&passed, resource->kind, resource->name);
-    weft_status_t st = resource->kind == WEFT_RESOURCE_MEMORY
-                           ? add_device(resource, socket, &passed)
-                           : add_descriptor(resource, &passed, &fd);
+    weft_status_t st =
+        resource->kind == WEFT_RESOURCE_MEMORY  ? add_device(resource, socket, &passed)
+        : resource->kind == WEFT_RESOURCE_VERBS ? add_domain(resource, socket, &passed, &fd)
+                                                : add_descriptor(resource, &passed, &fd);
     return st < 0 ? st : send_passed(socket, &passed, fd);
 }
 
@@ -97,11 +120,21 @@ struct held {
     int fd; /* -1: none */
     struct cuda_import *import;
     void *at; /* of the import */
+    struct domain *domain;
+    struct ibv_pd *pd; /* of the domain */
 };
 
 static void drop(const struct held *held) {
     if (held->fd >= 0) close(held->fd);
     if (held->import) weft__cuda_import_end(held->import);
+    if (held->domain) weft__domain_end(held->domain);
+}
+
+/* The imported context has the descriptor then. */
+static weft_status_t import_domain(const struct passed *passed, struct held *held) {
+    weft_status_t st = weft__domain_import(held->fd, passed->pd, &held->domain, &held->pd);
+    if (st == WEFT_OK) held->fd = -1;
+    return st;
 }
 
 /* Keeps the first one, and closes the others. Returns how many there are. */
@@ -200,7 +233,10 @@ static weft_status_t describe_passed(const struct passed *passed, const struct h
     static const size_t n_values[WEFT_N_RESOURCE_KINDS] = {[WEFT_RESOURCE_SEGMENT] = 3,
                                                            [WEFT_RESOURCE_SOCKET] = 1,
                                                            [WEFT_RESOURCE_CONNECTION] = 1,
+                                                           [WEFT_RESOURCE_VERBS] = 1,
                                                            [WEFT_RESOURCE_MEMORY] = 2};
+    if (kind == WEFT_RESOURCE_VERBS)
+        values[0] = (weft_resource_value_t){WEFT_RES_WORKER_PD, &held->pd, sizeof held->pd};
     if (kind == WEFT_RESOURCE_MEMORY)
         values[0] = (weft_resource_value_t){WEFT_RES_MEMORY_BASE, &held->at, sizeof held->at};
     weft_resource_params_t params = {.kind = kind,
@@ -224,6 +260,7 @@ weft_status_t weft_resource_receive(weft_worker_t *worker, int socket,
     weft_resource_t *resource = NULL;
     if (st == WEFT_OK && passed.kind == WEFT_RESOURCE_MEMORY)
         st = import_device(worker, &passed, &held);
+    if (st == WEFT_OK && passed.kind == WEFT_RESOURCE_VERBS) st = import_domain(&passed, &held);
     if (st == WEFT_OK) st = describe_passed(&passed, &held, &resource);
     if (st < 0) {
         drop(&held);
@@ -231,6 +268,7 @@ weft_status_t weft_resource_receive(weft_worker_t *worker, int socket,
     }
     resource->own_fd = held.fd;
     resource->import = held.import;
+    resource->domain = held.domain;
     st = watch_channel(resource, worker, socket);
     if (st < 0)
         weft_resource_release(resource);

@@ -4,7 +4,7 @@
 #include <string.h>
 
 /* Another one with each layout. */
-static const char magic[8] = "weftrs2";
+static const char magic[8] = "weftrs3";
 
 const char *weft__passed_fd_key(weft_resource_kind_t kind) {
     static const char *const keys[WEFT_N_RESOURCE_KINDS] = {
@@ -26,7 +26,8 @@ static bool is_sent(const struct passed *passed, unsigned n_fds) {
     if (passed->kind >= WEFT_N_RESOURCE_KINDS) return false;
     if (passed->kind == WEFT_RESOURCE_MEMORY)
         return n_fds == 0 && passed->len == passed->device.len;
-    return n_fds == 1 && weft__passed_fd_key((weft_resource_kind_t)passed->kind);
+    return n_fds == 1 && (passed->kind == WEFT_RESOURCE_VERBS ||
+                          weft__passed_fd_key((weft_resource_kind_t)passed->kind));
 }
 
 weft_status_t weft__passed_read(const void *bytes, size_t len, unsigned n_fds,

@@ -5,11 +5,13 @@
 #include <transports/cuda/peer_memory.h>
 #include <weft/resource.h>
 
-/* As it is sent, with one descriptor; device memory has none. */
+/* As it is sent, with one descriptor (of VERBS, that of the device's context); device memory has
+ * none. */
 struct passed {
     char magic[8];
     uint32_t abi, kind;
     uint64_t len, offset; /* of SEGMENT; `len` of MEMORY, too */
+    uint32_t pd, zero;    /* of VERBS: the number of the domain in the context */
     char name[64];
     struct cuda_export device; /* of MEMORY */
 };

@@ -4,6 +4,7 @@
 #include <endpoints/core/worker.h>
 #include <string.h>
 #include <transports/cuda/peer_memory.h>
+#include <transports/domain.h>
 #include <unistd.h>
 
 #define REFUSE(field, why) return weft__fail(WEFT_ERR_INVALID_PARAM, field ": " why)
@@ -115,6 +116,7 @@ static void free_resource(weft_resource_t *r) {
     if (r->watcher) weft__watch_stop(r->watcher, &r->watch);
     if (r->channel >= 0) close(r->channel);
     if (r->own_fd >= 0) close(r->own_fd);
+    if (r->domain) weft__domain_end(r->domain);
     if (r->import) weft__cuda_import_end(r->import);
     pthread_mutex_destroy(&r->lock);
     talloc_free(r);

@@ -13,6 +13,7 @@
 
 struct kind;
 struct lease;
+struct domain; /* transports/domain.h */
 
 /* Copied values; a talloc child of its owner. */
 struct values {
@@ -46,6 +47,7 @@ struct weft_resource {
     bool watched;               /* it knows of `watch`, too */
     int own_fd;                 /* closed with the description; -1: none */
     struct cuda_import *import; /* device memory of the other process; NULL: none */
+    struct domain *domain;      /* a protection domain of the other process; NULL: none */
     int channel;                /* to the other process; -1: none */
     struct watch watch;         /* of `channel` */
     struct reactor *watcher;

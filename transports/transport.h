@@ -574,6 +574,7 @@ struct iface_cost {
     double latency_ns, overhead_ns, bandwidth;
 };
 
+struct domain_ops;
 struct transport {
     const char *name;
     /* Returns an error, with the reason logged, if the transport cannot work here: the worker
@@ -584,6 +585,7 @@ struct transport {
     /* Measures the cost within one thread, in about a millisecond. Returns false if it could not.
      * Optional: without it the attributes count. */
     bool (*measure)(struct iface_cost *cost_p);
+    const struct domain_ops *domains; /* transports/domain.h; NULL: it has none */
 };
 
 /* Every transport, ending with NULL (transports/registry.c). */

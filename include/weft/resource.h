@@ -337,17 +337,21 @@ WEFT_API weft_status_t weft_resource_export_sized(size_t params_size, weft_objec
 
 /*
  * Gives a resource to another process, over a connected socket of AF_UNIX: one with a descriptor
- * (SEGMENT, SOCKET, CONNECTION), or device memory (MEMORY), by CUDA IPC and to a process of the
- * same user only. The importer loses the resource when the last descriptor of this end is closed:
- * at the latest when this process ends. Both functions send and receive one message, and block for
- * it.
+ * (SEGMENT, SOCKET, CONNECTION); device memory (MEMORY), by CUDA IPC; the protection domain of
+ * VERBS, by ibv_import_pd. The latter two go to a process of the same user only. The importer
+ * loses the resource when the last descriptor of this end is closed: at the latest when this
+ * process ends. Both functions send and receive one message, and block for it.
  *
  * weft_resource_receive takes `socket` over, and watches it on `worker`. Device memory is opened in
  * the CUDA context that the worker was given, or in the current one, until the resource is
  * released. The sender keeps the allocation until then.
  *
- * Errors: UNSUPPORTED for another kind, and for device memory that the driver does not export or
- * open; NOT_SHAREABLE for device memory and a process of another user; IO; PROTOCOL if the bytes
+ * A domain is imported until the resource is released. Its owner keeps it until then. Queues and
+ * queue pairs of VERBS are not sent.
+ *
+ * Errors: UNSUPPORTED for another kind, for device memory that the driver does not export or open,
+ * and for a domain of a device that does not import (soft-RoCE); NOT_SHAREABLE for device memory or
+ * a domain and a process of another user; IO; PROTOCOL if the bytes
  * are no resource; VERSION_MISMATCH.
  */
 WEFT_API weft_status_t weft_resource_send(weft_resource_t *resource, int socket);

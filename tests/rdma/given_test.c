@@ -5,6 +5,7 @@
 
 #ifdef WEFT_HAVE_RDMA
 #include <endpoints/memory/memory.h>
+#include <sys/socket.h>
 #include <transports/rdma/rc/rc.h>
 
 enum { PAIRS = 3, OWN_NUMBER = 77, DEPTH = 128, RECEIVES = 128 };
@@ -292,6 +293,22 @@ TEST(a_registration_that_does_not_fit_is_refused) {
     CHECK_EQ(weft_mem_pack(mem, memory, &(size_t){0}), WEFT_ERR_NOT_ASSOCIATED);
     CHECK_EQ(weft_mem_release(mem, NULL), 0);
     CHECK(ibv_dereg_mr(foreign) == 0 && ibv_dereg_mr(half) == 0 && ibv_dealloc_pd(other) == 0);
+    CHECK_EQ(weft_disassociate_resources(g.resource, g.worker, OP(&done)), WEFT_IN_PROGRESS);
+    UNTIL(&g.bed.t, done.calls);
+    given_down(&g);
+}
+
+TEST(soft_roce_imports_no_domain) {
+    struct scene g;
+    struct tally done = {0};
+    weft_resource_t *imported = NULL;
+    int pair[2];
+    WANTS_THE_BED();
+    given_up(&g, false);
+    CHECK_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
+    CHECK_EQ(weft_resource_send(g.resource, pair[1]), 0);
+    CHECK_EQ(weft_resource_receive(g.bed.t.b, pair[0], &imported), WEFT_ERR_UNSUPPORTED);
+    CHECK(imported == NULL && close(pair[0]) == 0 && close(pair[1]) == 0);
     CHECK_EQ(weft_disassociate_resources(g.resource, g.worker, OP(&done)), WEFT_IN_PROGRESS);
     UNTIL(&g.bed.t, done.calls);
     given_down(&g);

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <transports/common.h>
+#include <transports/rdma/verbs/domain.h>
 
 enum { AGAIN_MS = 1000 };
 
@@ -280,4 +281,4 @@ static weft_status_t rc_open(struct reactor *r, const struct iface_params *param
 }
 
 const struct transport weft__transport_rdma_rc = {
-    .name = "rdma_rc", .open = rc_open, .scheme = "rdma"};
+    .name = "rdma_rc", .open = rc_open, .scheme = "rdma", .domains = &weft__rd_domains};
