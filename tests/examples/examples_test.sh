@@ -146,6 +146,13 @@ test_own_kind() {
     has after "$got" '^0 are taken, and the pool is free'
 }
 
+test_own_loop() {
+    local got
+    got=$(timeout 20 "$examples/own-loop")
+    has socket "$got" '^received: by my socket'
+    has after "$got" '^given back'
+}
+
 # A message where there is a device (the emulated machine; tests/rdma/tools_test), and the reason where there is none.
 test_own_verbs() {
     has verbs "$(timeout 60 "$examples/own-verbs")" '^taken back, and destroyed|^no RDMA device|^built without RDMA'
