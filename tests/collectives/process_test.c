@@ -101,6 +101,12 @@ static void gather_and_exit(struct process *p) {
     _exit(0);
 }
 
+static double now_s(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
 static void set_flag(weft_status_t status, void *arg) {
     *(bool *)arg = true;
 }
@@ -128,26 +134,28 @@ TEST(the_last_collective_ends_well_at_all_though_members_leave_over_shm) {
     last_one_ends_well("self,shm", "1");
 }
 
-/* Rank 0 leaves. Rank 1 answers and its process ends; rank 2 does not answer yet. */
+/* Rank 0 leaves. Rank 1 answers and its process ends; rank 2 does not answer yet: it is out of the
+ * barrier, within which it would answer, and makes no progress. */
 static void leave_beside_a_death(struct process *p) {
     bool closed = false;
     if (weft_barrier_wait(p->team) < 0) _exit(60);
     if (p->rank == 2) {
+        atomic_store(&p->page->alive, 1);
         while (!atomic_load(&p->page->go)) sched_yield();
         return;
     }
+    while (!atomic_load(&p->page->alive)) weft_worker_wait(p->worker, 1);
     if (p->rank == 1) {
-        while (!atomic_load(&p->page->through)) sched_yield(); /* LEAVE is under way */
-        for (int i = 0; i < 100; i++) weft_worker_wait(p->worker, 1);
-        atomic_store(&p->page->alive, 1);
+        while (!atomic_load(&p->page->through)) weft_worker_wait(p->worker, 1);
         kill(getpid(), SIGKILL);
     }
     weft_op_t op = {.done = set_flag, .arg = &closed};
+    uint64_t received = weft_worker_count(p->worker, "am.received");
     if (weft_team_close(p->team, &op) != WEFT_IN_PROGRESS) _exit(61);
-    weft_worker_progress(p->worker, 0);
+    while (weft_worker_count(p->worker, "am.received") == received) weft_worker_wait(p->worker, 1);
     atomic_store(&p->page->through, 1);
-    while (!atomic_load(&p->page->alive)) weft_worker_wait(p->worker, 1);
-    for (int i = 0; i < 200; i++) weft_worker_wait(p->worker, 1); /* the end of rank 1 is noticed */
+    /* The end of rank 1 is noticed. */
+    for (double end = now_s() + 0.2; now_s() < end;) weft_worker_wait(p->worker, 1);
     if (closed) _exit(62);
     atomic_store(&p->page->go, 1);
     while (!closed) weft_worker_wait(p->worker, 1);
