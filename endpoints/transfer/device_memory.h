@@ -24,8 +24,8 @@ struct device_piece {
 /* The memory of an operation: pieces in a row; or one piece's blocks at a stride. */
 struct device_memory {
     size_t block, stride; /* block 0: no stride */
+    bool is_packed;       /* its blocks are short: a kernel packs those of a batch */
     bool is_of_one_place;
-    bool is_packed;                 /* its blocks are short: a kernel packs those of a batch */
     struct cuda_place place;        /* then */
     struct device_staging *staging; /* device_staging.h; NULL: none */
     size_t n;
