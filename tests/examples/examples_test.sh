@@ -138,6 +138,17 @@ test_shared_worker() {
     has after "$got" '^the library asks: WEFT_ERR_DISASSOCIATED'
 }
 
+test_shared_team() {
+    local got
+    got=$("$bin/tools/weft-run" -n 3 --timeout 20 "$examples/shared-team")
+    for rank in 0 1 2; do
+        has "rank $rank" "$got" "^\[$rank\] rank $rank of 3: the next one has $(((rank + 1) % 3 + 1)), all have 6$"
+        has "after, rank $rank" "$got" "^\[$rank\] the library asks: WEFT_ERR_DISASSOCIATED$"
+        has "end, rank $rank" "$got" "^\[$rank\] given back$"
+    done
+    has alone "$(timeout 20 "$examples/shared-team")" '^rank 0 of 1: the next one has 1, all have 1$'
+}
+
 test_own_kind() {
     local got
     got=$("$examples/own-kind")
