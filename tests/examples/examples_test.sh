@@ -164,6 +164,13 @@ test_own_loop() {
     has after "$got" '^given back'
 }
 
+test_own_socket() {
+    local got
+    got=$(timeout 20 "$examples/own-socket")
+    has message "$got" '^received: by my socket$'
+    has after "$got" "^the stream has ended, and the socket is the program's$"
+}
+
 # A message where there is a device (the emulated machine; tests/rdma/tools_test), and the reason where there is none.
 test_own_verbs() {
     has verbs "$(timeout 60 "$examples/own-verbs")" '^taken back, and destroyed|^no RDMA device|^built without RDMA'
