@@ -69,7 +69,7 @@ static void use(weft_worker_t *worker, weft_team_t *team, weft_ep_t *next, weft_
     by[2] = take(WEFT_OBJECT_ENDPOINT, WEFT_RESOURCE_ENDPOINTS, next, own_next);
     must(weft_mem_register(own_worker, NULL, 0, &mem_later, &own_mem), "region");
     by[3] = take(WEFT_OBJECT_MEMORY, WEFT_RESOURCE_MEMORY, mem, own_mem);
-    while (!ready) must(weft_worker_wait(worker, 1000), "wait");
+    while (!ready) must(weft_worker_wait(worker, -1), "wait");
     work(own_team, own_next, own_mem);
     give_back(by[3], own_mem), give_back(by[2], own_next), give_back(by[1], own_team);
     printf("the library asks: %s\n", weft_status_name(weft_barrier(own_team, NULL)));
