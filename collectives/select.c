@@ -74,7 +74,7 @@ static const struct choice built_in[] = {
     {COLL_REDUCE_SCATTERV, ALGORITHM_REDUCE_SCATTERV_fold, 0, ALL, 1, ANY, 0, ANY, COLL_HOST},
     {COLL_ALLGATHERV, ALGORITHM_SINGLE_COPY, 0, ALL, 2, ANY, 0, ANY, COLL_HOST},
     {COLL_ALLGATHERV, ALGORITHM_ALLGATHERV_ring, 0, ALL, 1, ANY, 0, ANY, COLL_HOST},
-    {COLL_ALLTOALL, ALGORITHM_ALLTOALL_linear, 64 << 10, ALL, 2, ANY, 2, ANY, COLL_HOST},
+    {COLL_ALLTOALL, ALGORITHM_ALLTOALL_linear, 128 << 10, ALL, 2, ANY, 2, ANY, COLL_HOST},
     {COLL_ALLTOALL, ALGORITHM_SINGLE_COPY, 0, ALL, 2, ANY, 0, ANY, COLL_HOST},
     {COLL_ALLTOALL, ALGORITHM_SLOTS, 0, ALL, 2, ANY, 0, ANY, COLL_HOST},
     {COLL_ALLTOALL, ALGORITHM_ALLTOALL_bruck, 0, 256, 8, ANY, 0, ANY, COLL_HOST},
@@ -106,8 +106,8 @@ static const struct choice built_in[] = {
 /*
  * Before those, where some of several hosts have several ranks. Between hosts a message is dear, so
  * one leader of each takes part in it. These rows are not measured. The members of an alltoallv
- * differ in their bytes, so its row asks for ranks alone: so many that a connection of each to each
- * is dearer than the copies by the leaders.
+ * differ in their bytes, so its row asks for ranks alone: from 128 ranks on a connection of each to
+ * each is assumed to cost more than the copies by the leaders.
  */
 static const struct choice between_hosts[] = {
     {COLL_BARRIER, ALGORITHM_BARRIER_hierarchy, 0, ALL, 3, ANY, 0, ANY, COLL_HOST},

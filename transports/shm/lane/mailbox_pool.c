@@ -1,4 +1,4 @@
-/* The pool of a worker's messages by mailboxes: its memory, allocated as it is needed, and the
+/* The pool of a worker's messages by mailboxes: its memory, allocated on demand, and the
  * words of it that belong to single lanes. */
 #include "shm.h"
 
