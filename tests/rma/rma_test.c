@@ -424,7 +424,11 @@ static void go_on_with_chain(struct chain *c) {
                                c->r.rkey, &op);
         if (st == WEFT_OK) count_of_chain(c);
     }
-    if (c->left == 0) st = weft_ep_close(c->r.t.ep, WEFT_CLOSE_FLUSH, OP(&c->closed));
+    if (c->left == 0) {
+        /* The peer has to answer within it: more than rma_up's few milliseconds. */
+        weft_op_t close = {.done = tally, .arg = &c->closed, .deadline_ms = 60000};
+        st = weft_ep_close(c->r.t.ep, WEFT_CLOSE_FLUSH, &close);
+    }
     CHECK_EQ(st, WEFT_IN_PROGRESS);
 }
 static void next_of_chain(weft_status_t status, void *arg) {
