@@ -529,19 +529,23 @@ static uint64_t cost_of_read(const weft_team_t *team) {
 }
 
 /*
- * By slots a byte is copied twice, by one read once; a read costs a system call. The size from
- * which on the second copy is dearer, twice that to be sure, as a power of two.
+ * The size at which the bytes of a read take as long as its call does otherwise, as the nearest
+ * power of two.
+ * By slots a byte is copied twice, crosses between caches twice, and waits for its readers a part
+ * at a time, which no member can measure alone. With a core each and with shared cores one read was
+ * the faster way from that size on (docs/performance.md). A kernel that reads far slower than a
+ * copy is left to large blocks.
  */
 uint32_t weft__single_copy_least(const weft_team_t *team) {
-    enum { LEAST = 12, MOST = 18 };
+    enum { LEAST = 14, MOST = 18, FAR_SLOWER = 4 };
     uint32_t next = (team->rank + 1) % team->size, bits = LEAST;
     uint64_t nonce, from = atomic_load(&team->segment->member[next].probe);
     struct vm_speed speed = weft__vm_speed();
     if (!speed.read_ns || !read_memory(team, next, from, &nonce, sizeof nonce)) return UINT32_MAX;
-    uint64_t call = cost_of_read(team), saved = 2 * (uint64_t)speed.copy_ns;
+    uint64_t call = cost_of_read(team);
     if (call == UINT64_MAX) return UINT32_MAX;
-    if (saved <= speed.read_ns) return MOST; /* or the machine is busy */
-    uint64_t least = 2 * call * VM_SPEED_BYTES / (saved - speed.read_ns);
-    while (bits < MOST && UINT64_C(1) << bits < least) bits++;
+    if (speed.read_ns / FAR_SLOWER > speed.copy_ns) return MOST;
+    uint64_t least = call * VM_SPEED_BYTES / speed.read_ns;
+    while (bits < MOST && (UINT64_C(3) << bits) / 2 < least) bits++;
     return bits;
 }
