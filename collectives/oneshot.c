@@ -1,8 +1,8 @@
 /*
- * The smallest collectives, where every member has a core of its own: each writes one line, its
- * part and a number, reads everybody's, and does the work itself. So a line crosses once from each
- * to each, and no member waits for one that has waited for another. All fold in the order of
- * ranks, so that all have the same result, bit by bit.
+ * The smallest collectives in which each member needs all the others, where every member has a core
+ * of its own: each writes one line, its part and a number, reads everybody's, and does the work
+ * itself. So a line crosses once from each to each, and no member waits for one that has waited for
+ * another. All fold in the order of ranks, so that all have the same result, bit by bit.
  *
  * A member writes a channel's line again when all are through with what it says. Each line states
  * how many uses its writer had left; members who go on one by one learn that in passing. Who runs
@@ -15,10 +15,28 @@
 
 #include "collective.h"
 
+/* Blocks: a line has one for each member. */
+static const struct line_use {
+    bool known, blocks, folds;
+} uses[N_COLL_KINDS] = {
+    [COLL_BARRIER] = {.known = true},
+    [COLL_ALLGATHER] = {.known = true},
+    [COLL_ALLTOALL] = {.known = true, .blocks = true},
+    [COLL_ALLREDUCE] = {.known = true, .folds = true},
+    [COLL_REDUCE_SCATTER] = {.known = true, .blocks = true, .folds = true},
+};
+
+bool weft__oneshot_has(enum coll_kind kind) {
+    return uses[kind].known;
+}
+
+bool weft__oneshot_fit(enum coll_kind kind, uint64_t bytes, uint32_t ranks) {
+    return uses[kind].known && bytes <= SEGMENT_PART / (uses[kind].blocks ? ranks : 1);
+}
+
 bool weft__oneshot_can_take(const weft_team_t *team, const struct coll_call *call) {
-    bool knows =
-        call->kind == COLL_BARRIER || call->kind == COLL_ALLREDUCE || call->kind == COLL_ALLGATHER;
-    return team->segment && knows && !call->tagged && coll_bytes(call) <= SEGMENT_PART;
+    return team->segment && !call->tagged &&
+           weft__oneshot_fit(call->kind, coll_bytes(call), team->size);
 }
 
 static weft_status_t prepare_line(struct collective *c) {
@@ -61,7 +79,8 @@ static bool may_enter(const struct collective *c) {
 static void write_line(struct collective *c) {
     weft_team_t *team = c->team;
     struct segment_line *line = segment_line(team->segment, c->first_use, team->rank);
-    if (c->call.src) memcpy(line->part, c->call.src, coll_bytes(&c->call));
+    uint64_t blocks = uses[c->call.kind].blocks ? team->size : 1;
+    if (c->call.src) memcpy(line->part, c->call.src, blocks * coll_bytes(&c->call));
     atomic_store_explicit(&line->left, team->lines.left, memory_order_relaxed);
     atomic_store_explicit(&line->use, c->first_use + 1, memory_order_release);
     team->lines.notified = team->lines.left;
@@ -79,20 +98,24 @@ static void enter_line(struct collective *c) {
 
 /* ---- leaving --------------------------------------------------------------------------------- */
 
+/* What a member's line has for this one. */
+static const uint8_t *part_for_us(const struct collective *c, uint32_t rank) {
+    uint64_t offset = uses[c->call.kind].blocks ? c->team->rank * coll_bytes(&c->call) : 0;
+    return segment_line(c->team->segment, c->first_use, rank)->part + offset;
+}
+
 static void oneshot_fold(const struct collective *c) {
-    const struct segment *s = c->team->segment;
     _Alignas(16) uint8_t result[SEGMENT_PART];
-    const uint8_t *left = segment_line(s, c->first_use, 0)->part;
+    const uint8_t *left = part_for_us(c, 0);
     for (uint32_t r = 1; r < c->team->size; r++, left = result)
-        coll_reduce(&c->call, result, left, segment_line(s, c->first_use, r)->part, c->call.count);
+        coll_reduce(&c->call, result, left, part_for_us(c, r), c->call.count);
     memcpy(c->call.dst, result, coll_bytes(&c->call));
 }
 
 static void gather_line(const struct collective *c) {
     uint64_t bytes = coll_bytes(&c->call);
     uint8_t *dst = c->call.dst;
-    for (uint32_t r = 0; r < c->team->size; r++)
-        memcpy(dst + r * bytes, segment_line(c->team->segment, c->first_use, r)->part, bytes);
+    for (uint32_t r = 0; r < c->team->size; r++) memcpy(dst + r * bytes, part_for_us(c, r), bytes);
 }
 
 /* What the lines of this use contain. */
@@ -114,8 +137,10 @@ static bool may_leave(const struct collective *c) {
 static void leave_line(struct collective *c) {
     weft_team_t *team = c->team;
     struct team_lines *lines = &team->lines;
-    if (c->call.kind == COLL_ALLREDUCE) oneshot_fold(c);
-    if (c->call.kind == COLL_ALLGATHER) gather_line(c);
+    if (uses[c->call.kind].folds)
+        oneshot_fold(c);
+    else if (c->call.kind != COLL_BARRIER)
+        gather_line(c);
     learn_who_left(c);
     c->left = 1;
     lines->left++;

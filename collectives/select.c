@@ -64,6 +64,7 @@ static const struct choice built_in[] = {
     {COLL_REDUCE, ALGORITHM_REDUCE_knomial, 0, 64 << 10, 1, ANY, 0, ANY, COLL_HOST},
     {COLL_REDUCE, ALGORITHM_REDUCE_linear, 0, 4 << 10, 1, 64, 0, ANY, COLL_HOST},
     {COLL_REDUCE, ALGORITHM_REDUCE_chain, 0, ALL, 1, ANY, 0, ANY, COLL_HOST},
+    {COLL_REDUCE_SCATTER, ALGORITHM_ONESHOT, 0, ALL, 2, FEW, 0, 1, COLL_HOST},
     {COLL_REDUCE_SCATTER, ALGORITHM_SINGLE_COPY, 0, ALL, 2, ANY, 0, ANY, COLL_HOST},
     {COLL_REDUCE_SCATTER, ALGORITHM_SLOTS, 0, ALL, 2, ANY, 0, ANY, COLL_HOST},
     {COLL_REDUCE_SCATTER, ALGORITHM_REDUCE_SCATTER_halving, 0, 4 << 10, 1, ANY, 0, ANY, COLL_HOST},
@@ -74,6 +75,7 @@ static const struct choice built_in[] = {
     {COLL_REDUCE_SCATTERV, ALGORITHM_REDUCE_SCATTERV_fold, 0, ALL, 1, ANY, 0, ANY, COLL_HOST},
     {COLL_ALLGATHERV, ALGORITHM_SINGLE_COPY, 0, ALL, 2, ANY, 0, ANY, COLL_HOST},
     {COLL_ALLGATHERV, ALGORITHM_ALLGATHERV_ring, 0, ALL, 1, ANY, 0, ANY, COLL_HOST},
+    {COLL_ALLTOALL, ALGORITHM_ONESHOT, 0, ALL, 2, FEW, 0, 1, COLL_HOST},
     {COLL_ALLTOALL, ALGORITHM_ALLTOALL_linear, 32 << 10, ALL, 2, ANY, 2, ANY, COLL_HOST},
     {COLL_ALLTOALL, ALGORITHM_SINGLE_COPY, 0, ALL, 2, ANY, 0, ANY, COLL_HOST},
     {COLL_ALLTOALL, ALGORITHM_SLOTS, 0, ALL, 2, ANY, 0, ANY, COLL_HOST},
@@ -245,8 +247,7 @@ static bool algorithm(struct text *t, struct choice *c) {
     c->algorithm = ALGORITHM_SINGLE_COPY;
     if (word(t, "single_copy")) return true;
     c->algorithm = ALGORITHM_ONESHOT;
-    return (c->kind == COLL_BARRIER || c->kind == COLL_ALLREDUCE || c->kind == COLL_ALLGATHER) &&
-           word(t, "oneshot");
+    return weft__oneshot_has(c->kind) && word(t, "oneshot");
 }
 
 static bool row(struct text *t, struct choice *c) {

@@ -63,6 +63,9 @@ unsigned weft__choose(const struct choices *choices, const struct question *ques
 unsigned weft__choose_why(const struct choices *choices, const struct question *question,
                           bool *chosen_p);
 bool weft__single_copy_has(enum coll_kind kind); /* single_copy.c */
+bool weft__oneshot_has(enum coll_kind kind);     /* oneshot.c */
+/* Is it one that lines can do for so many ranks? */
+bool weft__oneshot_fit(enum coll_kind kind, uint64_t bytes, uint32_t ranks);
 
 /* "slots", "oneshot", "single_copy", "peer" and "staged" are among these names. */
 const char *weft__algorithm_name(unsigned algorithm);

@@ -52,6 +52,38 @@ static void allgather_right(struct crew *c, size_t count, bool in_place) {
     }
 }
 
+/* in[r] has a block for each rank q, of r * 100 + q * 10 + i. */
+static void give_blocks(struct crew *c, size_t count) {
+    for (uint32_t r = 0; r < c->size; r++)
+        for (size_t i = 0; i < count * c->size; i++)
+            in[r][i] = (int32_t)(r * 100 + i / count * 10 + i % count), out[r][i] = -1;
+}
+
+static void alltoall_right(struct crew *c, size_t count, bool in_place) {
+    give_blocks(c, count);
+    EVERYBODY(
+        c, weft_alltoall(me->team, in[r], in_place ? in[r] : out[r], count, WEFT_INT32, OP_OF(me)));
+    for (uint32_t r = 0; r < c->size; r++) {
+        const int32_t *got = in_place ? in[r] : out[r];
+        CHECK_EQ(c->rank[r].outcome, WEFT_OK);
+        for (size_t i = 0; i < count * c->size; i++)
+            CHECK_EQ(got[i], i / count * 100 + r * 10 + i % count);
+    }
+}
+
+static void reduce_scatter_right(struct crew *c, size_t count) {
+    uint32_t n = c->size;
+    give_blocks(c, count);
+    EVERYBODY(c,
+              weft_reduce_scatter(me->team, in[r], out[r], count, WEFT_INT32, WEFT_SUM, OP_OF(me)));
+    for (uint32_t r = 0; r < n; r++) {
+        CHECK_EQ(c->rank[r].outcome, WEFT_OK);
+        for (size_t i = 0; i < count; i++)
+            CHECK_EQ(out[r][i], n * (n - 1) / 2 * 100 + n * (r * 10 + i));
+        CHECK_EQ(out[r][count], -1);
+    }
+}
+
 static void all_right(struct crew *c) {
     static const size_t counts[] = {1, 5, 1000, 5000};
     for (unsigned i = 0; i < sizeof counts / sizeof *counts; i++) {
@@ -147,7 +179,8 @@ TEST(small_ones_on_one_host_go_through_the_segment) {
     crew_down(&c);
 }
 
-static const char by_lines[] = "barrier=oneshot,allreduce=oneshot,allgather=oneshot";
+static const char by_lines[] = "barrier=oneshot,allreduce=oneshot,allgather=oneshot,"
+                               "alltoall=oneshot,reduce_scatter=oneshot";
 
 TEST(the_smallest_on_one_host_go_by_a_line_of_each) {
     struct crew c;
@@ -158,11 +191,17 @@ TEST(the_smallest_on_one_host_go_by_a_line_of_each) {
         allgather_right(&c, n, n % 2);
         EVERYBODY(&c, weft_barrier(me->team, OP_OF(me)));
     }
+    for (size_t n = 1; n <= 3; n++) { /* a line has a block for each of the four */
+        alltoall_right(&c, n, n % 2);
+        reduce_scatter_right(&c, n);
+    }
     for (int i = 0; i < 100; i++) allreduce_right(&c, 1, i % 2);
-    CHECK_EQ(counter_sum(&c, "coll.oneshot"), 4 * (3 * 12 + 100));
+    CHECK_EQ(counter_sum(&c, "coll.oneshot"), 4 * (3 * 12 + 2 * 3 + 100));
     CHECK_EQ(counter_sum(&c, "coll.slots"), own);
     allreduce_right(&c, 13, false); /* more than a line has */
-    CHECK_EQ(counter_sum(&c, "coll.slots"), own + 4);
+    alltoall_right(&c, 4, false);
+    reduce_scatter_right(&c, 4);
+    CHECK_EQ(counter_sum(&c, "coll.slots"), own + 3 * 4);
     CHECK_EQ(counter_sum(&c, "coll.messages") - before, counter_sum(&c, "coll.wakes"));
     crew_down(&c);
 }

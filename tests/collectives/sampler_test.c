@@ -322,10 +322,12 @@ static void draw_setting(char *to, size_t size) {
         unsigned of_kind[N_ALGORITHMS], count = 0;
         for (unsigned a = 0; a < N_ALGORITHMS; a++)
             if (weft__algorithms[a].kind == kind) of_kind[count++] = a;
-        unsigned pick = any(count + 3); /* or none is named */
+        bool lines = weft__oneshot_has((enum coll_kind)kind);
+        unsigned pick = any(count + 3 + lines); /* or none is named */
         const char *name = pick < count        ? weft__algorithms[of_kind[pick]].name
                            : pick == count     ? "single_copy"
                            : pick == count + 1 ? "slots"
+                           : pick == count + 3 ? "oneshot"
                                                : NULL;
         if (name)
             n += (size_t)snprintf(to + n, size - n, "%s%s=%s", n ? "," : "",

@@ -27,13 +27,14 @@ TEST(every_question_has_an_answer_of_its_kind) {
                 for (unsigned flags = 0; flags < 16; flags++) {
                     struct question q = of((enum coll_kind)kind, bytes[b], ranks[r]);
                     q.slots = flags & 1;
-                    q.oneshot = q.slots && flags & 8;
+                    q.oneshot =
+                        q.slots && flags & 8 && weft__oneshot_fit(q.kind, q.bytes, q.ranks);
                     q.fixed_order = (flags & 2) && kind == COLL_ALLREDUCE;
                     q.per_core = flags & 4 ? 8 : 1;
                     unsigned got = ask("", q);
                     CHECK(got < N_CHOICES);
                     if (got == ALGORITHM_ONESHOT)
-                        CHECK(q.oneshot && q.per_core == 1 && kind != COLL_BCAST);
+                        CHECK(q.oneshot && q.per_core == 1);
                     else if (got == ALGORITHM_SLOTS)
                         CHECK(q.slots);
                     else

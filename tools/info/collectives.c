@@ -1,7 +1,6 @@
 #include "collectives.h"
 
 #include <base/settings.h>
-#include <collectives/segment.h>
 #include <collectives/select.h>
 #include <stdio.h>
 #include <talloc.h>
@@ -21,7 +20,7 @@ struct answer {
 static struct answer ask(const struct choices *choices, struct question *q, uint64_t bytes) {
     struct answer a;
     q->bytes = bytes;
-    q->oneshot = q->slots && bytes <= SEGMENT_PART;
+    q->oneshot = q->slots && weft__oneshot_fit(q->kind, bytes, q->ranks);
     a.algorithm = weft__choose_why(choices, q, &a.chosen);
     return a;
 }
