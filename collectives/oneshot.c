@@ -1,37 +1,44 @@
 /*
- * The smallest collectives in which each member needs all the others, where every member has a core
- * of its own: each writes one line, its part and a number, reads everybody's, and does the work
- * itself. So a line crosses once from each to each, and no member waits for one that has waited for
- * another. All fold in the order of ranks, so that all have the same result, bit by bit.
+ * The smallest collectives, where every member has a core of its own: a member writes one line, its
+ * part and a number, reads those that it needs, and does the work itself. So a line crosses once
+ * from one member to another, and no member waits for one that has waited for another. All fold in
+ * the order of ranks, so that all have the same result, bit by bit.
  *
  * A member writes a channel's line again when all are through with what it says. Each line states
- * how many uses its writer had left; members who go on one by one learn that in passing. Who runs
- * ahead until its channels are full looks at the others' counts, and may sleep over it. Then it has
- * left what it has entered, so those it waits for have entered as much and left less: whose own
- * channels are full wakes others when it leaves, and no other needs to.
+ * how many uses its writer had left, so members who go on one by one learn that in passing. Who
+ * runs ahead until its channels are full looks at the others' counts, and may sleep over it: so
+ * each that leaves looks who sleeps. Its fence waits for no more than a store to its own line.
  */
 #include <base/counters.h>
 #include <string.h>
 
 #include "collective.h"
 
-/* Blocks: a line has one for each member. */
+/* Who needs whose lines? Blocks: a line has a part for each member. */
+enum needs { UNKNOWN, ALL_OF_ALL, ALL_OF_ROOT, ROOT_OF_ALL };
 static const struct line_use {
-    bool known, blocks, folds;
+    enum needs needs;
+    bool blocks, folds;
 } uses[N_COLL_KINDS] = {
-    [COLL_BARRIER] = {.known = true},
-    [COLL_ALLGATHER] = {.known = true},
-    [COLL_ALLTOALL] = {.known = true, .blocks = true},
-    [COLL_ALLREDUCE] = {.known = true, .folds = true},
-    [COLL_REDUCE_SCATTER] = {.known = true, .blocks = true, .folds = true},
+    [COLL_BARRIER] = {.needs = ALL_OF_ALL},
+    [COLL_ALLGATHER] = {.needs = ALL_OF_ALL},
+    [COLL_ALLTOALL] = {.needs = ALL_OF_ALL, .blocks = true},
+    [COLL_ALLREDUCE] = {.needs = ALL_OF_ALL, .folds = true},
+    [COLL_REDUCE_SCATTER] = {.needs = ALL_OF_ALL, .blocks = true, .folds = true},
+    [COLL_FANOUT] = {.needs = ALL_OF_ROOT},
+    [COLL_BCAST] = {.needs = ALL_OF_ROOT},
+    [COLL_SCATTER] = {.needs = ALL_OF_ROOT, .blocks = true},
+    [COLL_FANIN] = {.needs = ROOT_OF_ALL},
+    [COLL_GATHER] = {.needs = ROOT_OF_ALL},
+    [COLL_REDUCE] = {.needs = ROOT_OF_ALL, .folds = true},
 };
 
 bool weft__oneshot_has(enum coll_kind kind) {
-    return uses[kind].known;
+    return uses[kind].needs != UNKNOWN;
 }
 
 bool weft__oneshot_fit(enum coll_kind kind, uint64_t bytes, uint32_t ranks) {
-    return uses[kind].known && bytes <= SEGMENT_PART / (uses[kind].blocks ? ranks : 1);
+    return weft__oneshot_has(kind) && bytes <= SEGMENT_PART / (uses[kind].blocks ? ranks : 1);
 }
 
 bool weft__oneshot_can_take(const weft_team_t *team, const struct coll_call *call) {
@@ -46,23 +53,39 @@ static weft_status_t prepare_line(struct collective *c) {
     return WEFT_OK;
 }
 
+static bool is_root(const struct collective *c) {
+    return c->team->rank == c->call.root;
+}
+
 static bool has_come(const struct collective *c, uint32_t rank) {
     const struct segment_line *line = segment_line(c->team->segment, c->first_use, rank);
     return atomic_load_explicit(&line->use, memory_order_acquire) > c->first_use;
 }
 
-static bool all_came(const struct collective *c) {
+static bool needs_of(const struct collective *c, uint32_t rank) {
+    switch (uses[c->call.kind].needs) {
+    case ALL_OF_ROOT: return rank == c->call.root;
+    case ROOT_OF_ALL: return is_root(c);
+    default: return true;
+    }
+}
+
+static bool all_needed_came(const struct collective *c) {
     for (uint32_t r = 0; r < c->team->size; r++)
-        if (!has_come(c, r)) return false;
+        if (needs_of(c, r) && !has_come(c, r)) return false;
     return true;
 }
 
 /* ---- entering -------------------------------------------------------------------------------- */
 
+static uint64_t left_by(const weft_team_t *team, uint32_t rank) {
+    return atomic_load_explicit(&team->segment->member[rank].left, memory_order_acquire);
+}
+
 static uint64_t left_by_all(const weft_team_t *team) {
     uint64_t least = UINT64_MAX;
     for (uint32_t r = 0; r < team->size; r++) {
-        uint64_t left = atomic_load_explicit(&team->segment->member[r].left, memory_order_acquire);
+        uint64_t left = left_by(team, r);
         if (left < least) least = left;
     }
     return least;
@@ -79,21 +102,30 @@ static bool may_enter(const struct collective *c) {
 static void write_line(struct collective *c) {
     weft_team_t *team = c->team;
     struct segment_line *line = segment_line(team->segment, c->first_use, team->rank);
+    const void *from = c->call.kind == COLL_BCAST ? c->call.dst : c->call.src;
     uint64_t blocks = uses[c->call.kind].blocks ? team->size : 1;
-    if (c->call.src) memcpy(line->part, c->call.src, blocks * coll_bytes(&c->call));
+    if (from) memcpy(line->part, from, blocks * coll_bytes(&c->call));
     atomic_store_explicit(&line->left, team->lines.left, memory_order_relaxed);
     atomic_store_explicit(&line->use, c->first_use + 1, memory_order_release);
-    team->lines.notified = team->lines.left;
-    team->lines.entered++;
-    c->entered = 1;
 }
 
-/* Of those who enter, the one whose fence is last sees all the lines: one of them wakes a member
+/* May this member's line have been the last that another needs? */
+static bool completes(const struct collective *c) {
+    if (uses[c->call.kind].needs == ALL_OF_ROOT) return true;
+    for (uint32_t r = 0; r < c->team->size; r++)
+        if (!has_come(c, r)) return false;
+    return true;
+}
+
+/* Of those who write, the one whose fence is last sees all the lines: one of them wakes a member
  * that sleeps. */
 static void enter_line(struct collective *c) {
+    c->team->lines.entered++;
+    c->entered = 1;
+    if (uses[c->call.kind].needs == ALL_OF_ROOT && !is_root(c)) return;
     write_line(c);
     atomic_thread_fence(memory_order_seq_cst);
-    if (all_came(c)) weft__shared_wake_seen(c->team);
+    if (completes(c)) weft__shared_wake_seen(c->team);
 }
 
 /* ---- leaving --------------------------------------------------------------------------------- */
@@ -112,13 +144,29 @@ static void oneshot_fold(const struct collective *c) {
     memcpy(c->call.dst, result, coll_bytes(&c->call));
 }
 
-static void gather_line(const struct collective *c) {
+static void gather_lines(const struct collective *c) {
     uint64_t bytes = coll_bytes(&c->call);
     uint8_t *dst = c->call.dst;
     for (uint32_t r = 0; r < c->team->size; r++) memcpy(dst + r * bytes, part_for_us(c, r), bytes);
 }
 
-/* What the lines of this use contain. */
+static void take_from_root(const struct collective *c) {
+    bool has_it = c->call.kind == COLL_BCAST && is_root(c);
+    if (!has_it) memcpy(c->call.dst, part_for_us(c, c->call.root), coll_bytes(&c->call));
+}
+
+static void take_result(const struct collective *c) {
+    const struct line_use *use = &uses[c->call.kind];
+    if (coll_bytes(&c->call) == 0 || (use->needs == ROOT_OF_ALL && !is_root(c))) return;
+    if (use->folds)
+        oneshot_fold(c);
+    else if (use->needs == ALL_OF_ROOT)
+        take_from_root(c);
+    else
+        gather_lines(c);
+}
+
+/* What the lines of this use contain, when all have come. */
 static void learn_who_left(const struct collective *c) {
     struct team_lines *lines = &c->team->lines;
     uint64_t least = UINT64_MAX;
@@ -131,22 +179,19 @@ static void learn_who_left(const struct collective *c) {
 }
 
 static bool may_leave(const struct collective *c) {
-    return c->team->lines.left == c->first_use && all_came(c);
+    return c->team->lines.left == c->first_use && all_needed_came(c);
 }
 
 static void leave_line(struct collective *c) {
     weft_team_t *team = c->team;
     struct team_lines *lines = &team->lines;
-    if (uses[c->call.kind].folds)
-        oneshot_fold(c);
-    else if (c->call.kind != COLL_BARRIER)
-        gather_line(c);
-    learn_who_left(c);
+    take_result(c);
+    if (uses[c->call.kind].needs == ALL_OF_ALL) learn_who_left(c);
     c->left = 1;
     lines->left++;
     atomic_store_explicit(&team->segment->member[team->rank].left, lines->left,
                           memory_order_release);
-    if (lines->entered - lines->notified >= SEGMENT_CHANNELS) weft__shared_wake(team);
+    weft__shared_wake(team);
 }
 
 static bool advance_line(struct collective *c) {
@@ -159,8 +204,10 @@ static bool may_move(const struct collective *c) {
     return c->entered ? may_leave(c) : may_enter(c);
 }
 
+/* A line of it, or that it is through with a line of ours. */
 static bool needs_line(const struct collective *c, uint32_t rank) {
-    return !has_come(c, rank);
+    if (!c->entered && c->first_use >= left_by(c->team, rank) + SEGMENT_CHANNELS) return true;
+    return needs_of(c, rank) && !has_come(c, rank);
 }
 
 const struct coll_engine weft__oneshot = {

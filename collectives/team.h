@@ -54,7 +54,6 @@ struct member {
 struct team_lines {
     uint64_t next;          /* for the next collective */
     uint64_t entered, left; /* all uses below these, in order */
-    uint64_t notified;      /* `left` in the line that was written last */
     uint64_t left_by_all;   /* a lower bound, from the lines that were read */
 };
 

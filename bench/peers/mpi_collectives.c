@@ -110,7 +110,9 @@ int main(int argc, char **argv) {
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &b.ranks);
     size_t most = (size_t)b.bytes * (size_t)b.ranks + 64;
-    b.in = calloc(1, most), b.out = calloc(1, most);
+    b.in = malloc(most), b.out = malloc(most);
+    /* pages that nobody wrote to are one page of zeros, and copied faster than any other */
+    memset(b.in, 0, most), memset(b.out, 0, most);
     double median = median_of(operation_of(argv[1]), &b, atof(argv[3]));
     if (rank == 0) printf("mpi %s\t%.5g\tus\n", argv[1], median * 1e6);
     MPI_Finalize();

@@ -206,6 +206,67 @@ TEST(the_smallest_on_one_host_go_by_a_line_of_each) {
     crew_down(&c);
 }
 
+/* Every kind of them, with each root. */
+TEST(where_a_core_each_is_had_those_with_a_root_go_by_lines_too) {
+    struct crew c;
+    enum { SIZE = 4 };
+    crew_workers(&c, SIZE, "self,shm", NULL, 0);
+    c.ranks_per_core = 1;
+    crew_teams(&c);
+    uint64_t own = counter_sum(&c, "coll.slots");
+    for (uint32_t root = 0; root < SIZE; root++) {
+        bcast_right(&c, 12, root);
+        give_blocks(&c, 3);
+        EVERYBODY(&c, weft_scatter(me->team, in[r], out[r], 3, WEFT_INT32, root, OP_OF(me)));
+        for (uint32_t r = 0; r < SIZE; r++)
+            for (uint32_t i = 0; i < 3; i++) CHECK_EQ(out[r][i], root * 100 + r * 10 + i);
+        give_blocks(&c, 3);
+        EVERYBODY(&c, weft_gather(me->team, in[r], out[r], 12, WEFT_INT32, root, OP_OF(me)));
+        for (uint32_t i = 0; i < SIZE * 12; i++)
+            CHECK_EQ(out[root][i], i / 12 * 100 + i % 12 / 3 * 10 + i % 3);
+        CHECK_EQ(out[(root + 1) % SIZE][0], -1);
+        give_blocks(&c, 3);
+        EVERYBODY(&c,
+                  weft_reduce(me->team, in[r], out[r], 12, WEFT_INT32, WEFT_SUM, root, OP_OF(me)));
+        for (uint32_t i = 0; i < 12; i++)
+            CHECK_EQ(out[root][i], 6 * 100 + SIZE * (i / 3 * 10 + i % 3));
+        CHECK_EQ(out[(root + 1) % SIZE][0], -1);
+        EVERYBODY(&c, weft_fanin(me->team, root, OP_OF(me)));
+        EVERYBODY(&c, weft_fanout(me->team, root, OP_OF(me)));
+    }
+    CHECK_EQ(counter_sum(&c, "coll.slots"), own);
+    CHECK_EQ(counter_sum(&c, "coll.oneshot"), SIZE * SIZE * 6);
+    crew_down(&c);
+}
+
+/* Its lines are full after a few; nobody else has begun. */
+TEST(a_root_runs_ahead_by_as_many_lines_as_there_are_and_no_further) {
+    struct crew c;
+    int32_t word[8];
+    struct rank *root = &c.rank[0];
+    crew_workers(&c, 2, "self,shm", NULL, 0);
+    c.ranks_per_core = 1;
+    crew_teams(&c);
+    unsigned done = 0;
+    expect_outcome(root);
+    for (int i = 0; i < 8; i++) {
+        word[i] = 100 + i;
+        done += weft_bcast(root->team, &word[i], 1, WEFT_INT32, 0, OP_OF(root)) == WEFT_OK;
+    }
+    for (int i = 0; i < 100; i++) crew_turn(&c);
+    CHECK_EQ(done + (unsigned)root->outcome_calls, 4);
+    for (int i = 0; i < 8; i++) {
+        int32_t got = 0;
+        struct rank *other = &c.rank[1];
+        expect_outcome(other);
+        posted(other, weft_bcast(other->team, &got, 1, WEFT_INT32, 0, OP_OF(other)));
+        UNTIL(&c, other->outcome_calls == 1);
+        CHECK_EQ(got, 100 + i);
+    }
+    UNTIL(&c, done + (unsigned)root->outcome_calls == 8);
+    crew_down(&c);
+}
+
 static const char by_copies[] =
     "bcast=single_copy,allreduce=single_copy,allgather=single_copy,gather=single_copy";
 

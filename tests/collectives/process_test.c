@@ -3,7 +3,8 @@
 
 #include <time.h>
 
-static const char by_lines_only[] = "barrier=oneshot,allreduce=oneshot,allgather=oneshot";
+static const char by_lines_only[] =
+    "barrier=oneshot,allreduce=oneshot,allgather=oneshot,bcast=oneshot";
 
 static const char by_copies_only[] =
     "bcast=single_copy,allreduce=single_copy,allgather=single_copy";
@@ -46,9 +47,41 @@ TEST(processes_work_together_by_a_line_of_each) {
     struct page *page;
     for (uint32_t size = 2; size <= 4; size++) {
         CHECK_EQ(run_all_by(by_lines_only, size, "self,shm", sums, &page), 0);
-        for (uint32_t r = 0; r < size; r++) CHECK_EQ(page->lines[r], 300 + 2 * 19);
+        for (uint32_t r = 0; r < size; r++) CHECK_EQ(page->lines[r], 300 + 300 + 2 * 19);
         munmap(page, sizeof *page);
     }
+}
+
+/* Each sleeps while it waits, for the lines of others or for room in its own, and is late at times:
+ * a member that nobody wakes would wait for ever. */
+static void run_ahead_by_turns(struct process *p) {
+    uint32_t late = p->rank + 1;
+    for (uint32_t i = 0; i < 400; i++) {
+        uint32_t root = i / 8 % p->size, word = p->rank == root ? i : 0, all[RANKS_MOST] = {0};
+        late = late * 1103515245 + 12345;
+        if (late >> 16 & 4) usleep(late >> 18 & 255);
+        if (weft_bcast_wait(p->team, &word, 1, WEFT_UINT32, root) < 0 || word != i) _exit(37);
+        if (weft_gather_wait(p->team, &word, all, 1, WEFT_UINT32, root) < 0) _exit(38);
+        for (uint32_t r = 0; p->rank == root && r < p->size; r++)
+            if (all[r] != i) _exit(39);
+        if (i % 16 == 7) {
+            uint32_t sum = 0;
+            if (weft_allreduce_wait(p->team, &word, &sum, 1, WEFT_UINT32, WEFT_SUM) < 0) _exit(40);
+            if (sum != i * p->size) _exit(41);
+        }
+    }
+    p->page->lines[p->rank] = weft_worker_count(p->worker, "coll.oneshot");
+}
+
+TEST(members_that_run_ahead_by_lines_are_woken_when_there_is_room) {
+    struct page *page;
+    process_per_core = 1;
+    for (uint32_t size = 2; size <= 4; size++) {
+        CHECK_EQ(run_all(size, "self,shm", run_ahead_by_turns, &page), 0);
+        for (uint32_t r = 0; r < size; r++) CHECK_EQ(page->lines[r], 2 * 400 + 25);
+        munmap(page, sizeof *page);
+    }
+    process_per_core = 0;
 }
 
 TEST(sixteen_processes_on_few_cores_get_along) {

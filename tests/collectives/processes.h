@@ -22,6 +22,7 @@ struct page {
 };
 
 static const char *process_rails = "1"; /* the setting link.rails of all members */
+static uint32_t process_per_core;       /* what they say of it; 0: they find out */
 
 struct process {
     struct page *page;
@@ -45,6 +46,21 @@ static inline weft_status_t page_allgather(void *arg, weft_worker_t *worker, con
     return WEFT_OK;
 }
 
+static inline void note_ready(weft_team_t *team, weft_status_t status, void *arg) {
+    *(weft_status_t *)arg = status;
+}
+
+static inline weft_status_t make_team(struct process *p, const weft_exchange_t *exchange) {
+    weft_status_t ready = WEFT_IN_PROGRESS;
+    weft_team_params_t params = {.exchange = exchange,
+                                 .ranks_per_core = process_per_core,
+                                 .on_ready = note_ready,
+                                 .arg = &ready};
+    weft_status_t st = weft_team_create(p->worker, &params, &p->team);
+    while (st >= 0 && ready == WEFT_IN_PROGRESS) weft_worker_wait(p->worker, 100);
+    return st < 0 ? st : ready;
+}
+
 static inline void set_up(struct process *p, const char *transports) {
     weft_exchange_t exchange = {p->rank, p->size, page_allgather, NULL, p};
     weft_setting_t settings[] = {{"coll.algorithms", p->algorithms}, {"link.rails", process_rails}};
@@ -54,7 +70,7 @@ static inline void set_up(struct process *p, const char *transports) {
     if (weft_worker_create(p->context, &(weft_worker_params_t){.transports = transports},
                            &p->worker) < 0)
         _exit(11);
-    p->page->ready[p->rank] = weft_team_create_wait(p->worker, &exchange, &p->team);
+    p->page->ready[p->rank] = make_team(p, &exchange);
     if (p->page->ready[p->rank] < 0) _exit(12);
 }
 
@@ -77,7 +93,7 @@ static inline int run_all_by(const char *algorithms, uint32_t size, const char *
     for (uint32_t r = 0; r < size; r++) {
         if (fork()) continue;
         struct process p = {.page = page, .algorithms = algorithms, .rank = r, .size = size};
-        alarm(30);
+        alarm(120);
         set_up(&p, transports);
         body(&p);
         tear_down(&p);

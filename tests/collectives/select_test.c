@@ -27,8 +27,7 @@ TEST(every_question_has_an_answer_of_its_kind) {
                 for (unsigned flags = 0; flags < 16; flags++) {
                     struct question q = of((enum coll_kind)kind, bytes[b], ranks[r]);
                     q.slots = flags & 1;
-                    q.oneshot =
-                        q.slots && flags & 8 && weft__oneshot_fit(q.kind, q.bytes, q.ranks);
+                    q.oneshot = q.slots && flags & 8 && weft__oneshot_fit(q.kind, q.bytes, q.ranks);
                     q.fixed_order = (flags & 2) && kind == COLL_ALLREDUCE;
                     q.per_core = flags & 4 ? 8 : 1;
                     unsigned got = ask("", q);
@@ -129,7 +128,7 @@ TEST(nonsense_is_refused_and_nothing_is_read_beyond_its_end) {
                                       "barrier=tree;bcast=chain",
                                       "barriers=tree",
                                       "bcast=tree",
-                                      "bcast=oneshot",
+                                      "scan=oneshot",
                                       "barrier:99999999999999999999-=tree",
                                       " barrier=tree"};
     void *root = talloc_new(NULL);

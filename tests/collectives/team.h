@@ -40,7 +40,7 @@ struct rank {
 
 struct crew {
     weft_context_t *context;
-    uint32_t size;
+    uint32_t size, ranks_per_core; /* of the teams' parameters; 0: they find out */
     struct copy_ctl copy_ctl;
     struct rank rank[MOST_RANKS];
 };
@@ -136,6 +136,7 @@ static inline void crew_begin_teams(struct crew *c, uint32_t deadline_ms) {
                                   &(weft_team_params_t){.exchange = &c->copy_ctl.exchange[r],
                                                         .on_ready = on_team_ready,
                                                         .arg = rank,
+                                                        .ranks_per_core = c->ranks_per_core,
                                                         .deadline_ms = deadline_ms},
                                   &rank->team),
                  WEFT_OK);
