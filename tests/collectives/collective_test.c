@@ -239,7 +239,7 @@ TEST(where_a_core_each_is_had_those_with_a_root_go_by_lines_too) {
     crew_down(&c);
 }
 
-/* Its lines are full after a few; nobody else has begun. */
+/* Its lines are full after a few, and the other has not begun. */
 TEST(a_root_runs_ahead_by_as_many_lines_as_there_are_and_no_further) {
     struct crew c;
     int32_t word[8];

@@ -53,7 +53,7 @@ TEST(processes_work_together_by_a_line_of_each) {
 }
 
 /* Each sleeps while it waits, for the lines of others or for room in its own, and is late at times:
- * a member that nobody wakes would wait for ever. */
+ * a member that is not woken would wait for ever. */
 static void run_ahead_by_turns(struct process *p) {
     uint32_t late = p->rank + 1;
     for (uint32_t i = 0; i < 400; i++) {
