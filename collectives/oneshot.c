@@ -18,17 +18,17 @@
 enum needs { UNKNOWN, ALL_OF_ALL, ALL_OF_ROOT, ROOT_OF_ALL };
 static const struct line_use {
     enum needs needs;
-    bool blocks, folds;
+    bool signals, blocks, folds; /* signals: has no bytes, whatever its count */
 } uses[N_COLL_KINDS] = {
-    [COLL_BARRIER] = {.needs = ALL_OF_ALL},
+    [COLL_BARRIER] = {.needs = ALL_OF_ALL, .signals = true},
     [COLL_ALLGATHER] = {.needs = ALL_OF_ALL},
     [COLL_ALLTOALL] = {.needs = ALL_OF_ALL, .blocks = true},
     [COLL_ALLREDUCE] = {.needs = ALL_OF_ALL, .folds = true},
     [COLL_REDUCE_SCATTER] = {.needs = ALL_OF_ALL, .blocks = true, .folds = true},
-    [COLL_FANOUT] = {.needs = ALL_OF_ROOT},
+    [COLL_FANOUT] = {.needs = ALL_OF_ROOT, .signals = true},
     [COLL_BCAST] = {.needs = ALL_OF_ROOT},
     [COLL_SCATTER] = {.needs = ALL_OF_ROOT, .blocks = true},
-    [COLL_FANIN] = {.needs = ROOT_OF_ALL},
+    [COLL_FANIN] = {.needs = ROOT_OF_ALL, .signals = true},
     [COLL_GATHER] = {.needs = ROOT_OF_ALL},
     [COLL_REDUCE] = {.needs = ROOT_OF_ALL, .folds = true},
 };
@@ -38,7 +38,9 @@ bool weft__oneshot_has(enum coll_kind kind) {
 }
 
 bool weft__oneshot_fit(enum coll_kind kind, uint64_t bytes, uint32_t ranks) {
-    return weft__oneshot_has(kind) && bytes <= SEGMENT_PART / (uses[kind].blocks ? ranks : 1);
+    const struct line_use *use = &uses[kind];
+    return weft__oneshot_has(kind) &&
+           (use->signals || bytes <= SEGMENT_PART / (use->blocks ? ranks : 1));
 }
 
 bool weft__oneshot_can_take(const weft_team_t *team, const struct coll_call *call) {
@@ -51,6 +53,10 @@ static weft_status_t prepare_line(struct collective *c) {
     c->first_use = c->team->lines.next++;
     weft__count(c->team->reactor)->coll_oneshot++;
     return WEFT_OK;
+}
+
+static uint64_t line_bytes(const struct collective *c) {
+    return uses[c->call.kind].signals ? 0 : coll_bytes(&c->call);
 }
 
 static bool is_root(const struct collective *c) {
@@ -104,7 +110,7 @@ static void write_line(struct collective *c) {
     struct segment_line *line = segment_line(team->segment, c->first_use, team->rank);
     const void *from = c->call.kind == COLL_BCAST ? c->call.dst : c->call.src;
     uint64_t blocks = uses[c->call.kind].blocks ? team->size : 1;
-    if (from) memcpy(line->part, from, blocks * coll_bytes(&c->call));
+    if (line_bytes(c)) memcpy(line->part, from, blocks * line_bytes(c));
     atomic_store_explicit(&line->left, team->lines.left, memory_order_relaxed);
     atomic_store_explicit(&line->use, c->first_use + 1, memory_order_release);
 }
@@ -132,7 +138,7 @@ static void enter_line(struct collective *c) {
 
 /* What a member's line has for this one. */
 static const uint8_t *part_for_us(const struct collective *c, uint32_t rank) {
-    uint64_t offset = uses[c->call.kind].blocks ? c->team->rank * coll_bytes(&c->call) : 0;
+    uint64_t offset = uses[c->call.kind].blocks ? c->team->rank * line_bytes(c) : 0;
     return segment_line(c->team->segment, c->first_use, rank)->part + offset;
 }
 
@@ -141,23 +147,23 @@ static void oneshot_fold(const struct collective *c) {
     const uint8_t *left = part_for_us(c, 0);
     for (uint32_t r = 1; r < c->team->size; r++, left = result)
         coll_reduce(&c->call, result, left, part_for_us(c, r), c->call.count);
-    memcpy(c->call.dst, result, coll_bytes(&c->call));
+    memcpy(c->call.dst, result, line_bytes(c));
 }
 
 static void gather_lines(const struct collective *c) {
-    uint64_t bytes = coll_bytes(&c->call);
+    uint64_t bytes = line_bytes(c);
     uint8_t *dst = c->call.dst;
     for (uint32_t r = 0; r < c->team->size; r++) memcpy(dst + r * bytes, part_for_us(c, r), bytes);
 }
 
 static void take_from_root(const struct collective *c) {
     bool has_it = c->call.kind == COLL_BCAST && is_root(c);
-    if (!has_it) memcpy(c->call.dst, part_for_us(c, c->call.root), coll_bytes(&c->call));
+    if (!has_it) memcpy(c->call.dst, part_for_us(c, c->call.root), line_bytes(c));
 }
 
 static void take_result(const struct collective *c) {
     const struct line_use *use = &uses[c->call.kind];
-    if (coll_bytes(&c->call) == 0 || (use->needs == ROOT_OF_ALL && !is_root(c))) return;
+    if (line_bytes(c) == 0 || (use->needs == ROOT_OF_ALL && !is_root(c))) return;
     if (use->folds)
         oneshot_fold(c);
     else if (use->needs == ALL_OF_ROOT)
