@@ -45,7 +45,7 @@ static void set_bit(uint8_t *bits, uint32_t rank) {
     bits[rank / 8] |= (uint8_t)(1 << rank % 8);
 }
 static bool is_left(const weft_team_t *team, uint32_t rank) {
-    return !team->member[rank].lost && !team->member[rank].gone;
+    return !team->member[rank].lost && !member_is_gone(&team->member[rank]);
 }
 static uint32_t coordinator_of(const weft_team_t *team) {
     uint32_t r = 0;

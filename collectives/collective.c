@@ -215,7 +215,7 @@ static weft_status_t collective_begin(weft_team_t *team, struct collective *c,
     if (c->engine->may_move) weft__shared_watch(team);
     if (ended) weft__collective_finish(c);
     for (uint32_t r = 0; r < team->size && c->status == WEFT_OK; r++)
-        if (team->member[r].gone && c->engine->needs(c, r))
+        if (member_is_gone(&team->member[r]) && c->engine->needs(c, r))
             weft__team_fail(team, WEFT_ERR_PEER_FAILED, r);
     if (!weft__reactor_in_turn(team->reactor)) weft__reactor_kick(team->reactor);
     return WEFT_IN_PROGRESS;

@@ -64,6 +64,22 @@ static void team_act_gone(struct fsm *m) {
     fsm_effect(m, TEAM_FX_GONE);
 }
 
+/* ---- another member -------------------------------------------------------------------------- */
+
+#define FSM_NAME   member
+#define FSM_PREFIX MEMBER
+#include <fsm/define.h>
+
+static void member_act_without(struct fsm *m) {
+    fsm_effect(m, MEMBER_FX_WITHOUT);
+}
+static void member_act_settle(struct fsm *m) {
+    fsm_effect(m, MEMBER_FX_SETTLE);
+}
+static void member_act_lose(struct fsm *m) {
+    fsm_effect(m, MEMBER_FX_LOSE);
+}
+
 /* ---- collective ------------------------------------------------------------------------------ */
 
 #define FSM_NAME   collective

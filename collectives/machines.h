@@ -16,6 +16,16 @@ struct team_core {
     uint32_t notified; /* how often on_ready was asked for */
 };
 
+#include "member.fsm"
+#define FSM_NAME   member
+#define FSM_PREFIX MEMBER
+#define FSM_SETS   MEMBER_SETS
+#include <fsm/declare.h>
+
+struct member_core {
+    struct fsm fsm;
+};
+
 #include "collective.fsm"
 #define FSM_NAME   collective
 #define FSM_PREFIX COLL

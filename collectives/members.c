@@ -49,7 +49,7 @@ weft_status_t weft_team_member(weft_team_t *team, uint32_t rank, weft_team_membe
     member.cores = team->record[rank].cores;
     member.address = team->record[rank].address;
     member.address_len = team->record[rank].address_len;
-    member.left = team->member[rank].gone;
+    member.left = member_is_gone(&team->member[rank]);
     *member_p = member;
     return WEFT_OK;
 }

@@ -32,7 +32,7 @@ static void step_done(struct collective *c, uint32_t i) {
  * hide that from the sender. */
 static bool is_missed_by_none(const struct collective *c, const struct step *step,
                               weft_status_t status) {
-    return step->verb == STEP_SEND && c->team->member[rank_of(c, step)].gone &&
+    return step->verb == STEP_SEND && member_is_gone(&c->team->member[rank_of(c, step)]) &&
            weft__team_outcome(status) == WEFT_ERR_PEER_FAILED;
 }
 

@@ -78,7 +78,8 @@ static void warn_all(weft_team_t *team) {
     weft_status_t status = team->status == WEFT_ERR_CLOSED ? WEFT_ERR_PEER_FAILED : team->status;
     if (!team->id) return;
     for (uint32_t r = 0; r < team->size; r++) {
-        if (r == team->rank || !team->member[r].ep || team->member[r].gone || r == team->blamed)
+        if (r == team->rank || !team->member[r].ep || member_is_gone(&team->member[r]) ||
+            r == team->blamed)
             continue;
         weft_status_t st = weft__coll_send(team, COLL_WIRE_NOTICE, r, team->blamed,
                                            (uint32_t)status, (weft_iov_t){0}, NULL);
@@ -282,7 +283,7 @@ static weft_status_t make_room(weft_team_t *team) {
     team->all = weft__alloc(team, size * MEMBER_RECORD_BYTES, "all");
     if (!team->member || !team->record || !team->host_of || !team->mine || !team->all)
         return WEFT_ERR_NO_MEMORY;
-    for (uint32_t r = 0; r < size; r++) team->member[r].team = team;
+    weft__team_init_members(team);
     return WEFT_OK;
 }
 

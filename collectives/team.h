@@ -41,14 +41,19 @@ struct team_watch {
 
 struct member {
     struct weft_team *team;
-    weft_ep_t *ep; /* NULL: not open */
-    bool up;       /* its endpoint is open */
-    bool gone;     /* it closes in good order, and begins no new message */
+    weft_ep_t *ep;           /* NULL: not open */
+    struct member_core core; /* has it left, or answered? */
     /* by which its LEAVE came, unanswered while its messages are in flight; 0: none */
     uint32_t leave_ep;
-    bool released; /* it has answered the LEAVE of this side */
-    bool lost;     /* its endpoint failed, or another member said so in an agreement */
+    weft_status_t why; /* its endpoint ended */
+    bool up;           /* its endpoint is open */
+    bool lost;         /* its endpoint failed, or another member said so in an agreement */
 };
+
+/* It closes in good order, and begins no new message. */
+static inline bool member_is_gone(const struct member *member) {
+    return member_has_left(&member->core.fsm);
+}
 
 /* The uses of the lines of the segment, at this member (oneshot.c). */
 struct team_lines {
@@ -205,8 +210,8 @@ void weft__team_unshare(weft_team_t *team);
 
 /* The endpoint of a rank, opened on first use. NULL: the rank is not there. */
 weft_ep_t *weft__team_ep(weft_team_t *team, uint32_t rank);
-/* A member closes in good order. The team fails if a collective needs it. */
-void weft__team_without(weft_team_t *team, uint32_t rank);
+/* All members are there, in zeroed memory. */
+void weft__team_init_members(weft_team_t *team);
 /*
  * A member closes in good order, and waits for RELEASE over `ep`, by which its LEAVE came.
  * `notified` are `len` bytes of bits: the members that it has notified itself.

@@ -2,6 +2,7 @@
  * The endpoints of a team, opened on first use, and how a member leaves in good order: its LEAVE is
  * answered when all that it sent has arrived, and passed on to members that it does not talk with.
  */
+#include <base/counters.h>
 #include <base/log.h>
 
 #include "agreement.h"
@@ -10,23 +11,62 @@
 
 /* ---- endpoints ------------------------------------------------------------------------------- */
 
+static uint32_t rank_of(const struct member *member) {
+    return (uint32_t)(member - member->team->member);
+}
+
 static void ep_up(weft_ep_t *ep, void *arg) {
     ((struct member *)arg)->up = true;
 }
 
 static void ep_lost(weft_ep_t *ep, weft_status_t status, void *arg) {
     struct member *member = arg;
-    weft_team_t *team = member->team;
-    uint32_t rank = (uint32_t)(member - team->member);
-    /* A worker that closes says so for each of its teams first: then its endpoints' end is no
-     * news. Nor is that of a member that has all that this one sent and knows that it leaves. */
-    if (member->gone || member->released || rank == team->rank) return;
-    if (status == WEFT_ERR_PEER_CLOSED) {
-        weft__team_without(team, rank);
-    } else {
-        member->lost = true;
-        weft__team_fail(team, weft__team_outcome(status), rank);
-        weft__agreements_go_on(team);
+    if (rank_of(member) == member->team->rank) return;
+    member->why = status;
+    weft__fsm_step(&member->core.fsm,
+                   status == WEFT_ERR_PEER_CLOSED ? MEMBER_EV_ENDED : MEMBER_EV_CUT);
+}
+
+/* ---- another member's machine ---------------------------------------------------------------- */
+
+static void go_on_without(weft_team_t *team, uint32_t rank) {
+    weft__collectives_without(team, rank);
+    weft__agreements_go_on(team);
+    weft__team_settle(team);
+}
+
+static void lose_member(weft_team_t *team, struct member *member) {
+    member->lost = true;
+    weft__team_fail(team, weft__team_outcome(member->why), rank_of(member));
+    weft__agreements_go_on(team);
+}
+
+static void on_effect(struct fsm *m, unsigned effect) {
+    struct member *member = list_of(m, struct member, core.fsm);
+    switch ((enum member_effect)effect) {
+    case MEMBER_FX_WITHOUT: go_on_without(member->team, rank_of(member)); break;
+    case MEMBER_FX_SETTLE: weft__team_settle(member->team); break;
+    case MEMBER_FX_LOSE: lose_member(member->team, member); break;
+    case MEMBER_N_EFFECTS: break;
+    }
+}
+
+/* An answer that this side did not ask for would hide a death. */
+static void on_fail(struct fsm *m, unsigned event, enum fsm_verb why) {
+    weft_team_t *team = list_of(m, struct member, core.fsm)->team;
+    bool theirs = why == FSM_VIOL;
+    weft__log(team->worker->context, theirs ? WEFT_LOG_WARN : WEFT_LOG_ERROR, "collectives",
+              "rank %u: %s in %s", m->id, weft__member_machine.event_name[event],
+              fsm_state_name(m));
+    if (theirs) weft__count(team->reactor)->violations++;
+}
+
+static const struct fsm_port port = {&weft__member_machine, on_effect, on_fail};
+
+void weft__team_init_members(weft_team_t *team) {
+    for (uint32_t r = 0; r < team->size; r++) {
+        team->member[r].team = team;
+        fsm_init(&team->member[r].core.fsm, &port, MEMBER_HERE, r);
     }
 }
 
@@ -67,7 +107,7 @@ static void send_notified(weft_team_t *team, enum coll_wire_id id, uint32_t to, 
 static void pass_on(weft_team_t *team, uint32_t rank, const uint8_t *notified) {
     for (uint32_t r = 0; r < team->size; r++)
         if (r != team->rank && !is_notified(notified, r) && team->member[r].ep &&
-            !team->member[r].gone)
+            !member_is_gone(&team->member[r]))
             send_notified(team, COLL_WIRE_LEFT, r, rank, notified);
 }
 
@@ -75,16 +115,9 @@ void weft__team_left_elsewhere(weft_team_t *team, uint32_t rank, const uint8_t *
                                size_t len) {
     bool valid = rank < team->size && rank != team->rank && notified && len == notified_bytes(team);
     /* Its own word comes, behind all that it said. */
-    if (!valid || is_notified(notified, team->rank) || team->member[rank].gone) return;
-    weft__team_without(team, rank);
+    if (!valid || is_notified(notified, team->rank) || member_is_gone(&team->member[rank])) return;
+    weft__fsm_step(&team->member[rank].core.fsm, MEMBER_EV_LEAVE);
     if (team_is_ready(&team->core.fsm)) pass_on(team, rank, notified);
-}
-
-void weft__team_without(weft_team_t *team, uint32_t rank) {
-    team->member[rank].gone = true;
-    weft__collectives_without(team, rank);
-    weft__agreements_go_on(team);
-    weft__team_settle(team);
 }
 
 void weft__team_left(weft_team_t *team, uint32_t rank, const weft_ep_t *ep, const uint8_t *notified,
@@ -92,22 +125,21 @@ void weft__team_left(weft_team_t *team, uint32_t rank, const weft_ep_t *ep, cons
     struct member *member = &team->member[rank];
     if (!member->leave_ep) team->n_outstanding++;
     member->leave_ep = weft__ep_id(ep);
-    weft__team_without(team, rank);
+    weft__fsm_step(&member->core.fsm, MEMBER_EV_LEAVE);
     weft__team_answer(team);
     if (notified && len == notified_bytes(team) && team_is_ready(&team->core.fsm))
         pass_on(team, rank, notified);
 }
 
 void weft__team_released(weft_team_t *team, uint32_t rank) {
-    team->member[rank].released = true;
-    weft__team_settle(team);
+    weft__fsm_step(&team->member[rank].core.fsm, MEMBER_EV_RELEASE);
 }
 
 /* A member that leaves too has finished its collectives: it has received everything. */
 bool weft__team_all_released(const weft_team_t *team) {
     for (uint32_t r = 0; r < team->size; r++) {
         const struct member *member = &team->member[r];
-        if (r != team->rank && member->ep && !member->gone && !member->released) return false;
+        if (r != team->rank && member->ep && !member_may_end(&member->core.fsm)) return false;
     }
     return true;
 }
@@ -163,12 +195,15 @@ void weft__team_send_leave(weft_team_t *team) {
         if (r == team->rank) continue;
         /* A member that left before waits for its answer alone. One that is lost waits for
          * nothing. */
-        if (member->leave_ep)
+        if (member->leave_ep) {
             release_member(team, member);
-        else if (member->ep && !member->gone && notified)
-            send_notified(team, COLL_WIRE_LEAVE, r, r, notified);
-        else if (member->ep && !member->gone)
-            weft__coll_send(team, COLL_WIRE_LEAVE, r, r, 0, (weft_iov_t){0}, NULL);
+        } else if (member->ep && !member_is_gone(member)) {
+            weft__fsm_step(&member->core.fsm, MEMBER_EV_ASK);
+            if (notified)
+                send_notified(team, COLL_WIRE_LEAVE, r, r, notified);
+            else
+                weft__coll_send(team, COLL_WIRE_LEAVE, r, r, 0, (weft_iov_t){0}, NULL);
+        }
     }
     talloc_free(notified);
 }
