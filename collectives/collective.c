@@ -141,7 +141,7 @@ void weft__collectives_without(weft_team_t *team, uint32_t rank) {
     list_for_each(at, &team->active) {
         struct collective *c = list_of(at, struct collective, of_team);
         if (c->status < 0 || (c->plan && c->n_left == 0) || !c->engine->needs(c, rank)) continue;
-        weft__team_fail(team, WEFT_ERR_PEER_FAILED, rank);
+        weft__team_misses(team, rank);
         return;
     }
 }
@@ -215,8 +215,7 @@ static weft_status_t collective_begin(weft_team_t *team, struct collective *c,
     if (c->engine->may_move) weft__shared_watch(team);
     if (ended) weft__collective_finish(c);
     for (uint32_t r = 0; r < team->size && c->status == WEFT_OK; r++)
-        if (member_is_gone(&team->member[r]) && c->engine->needs(c, r))
-            weft__team_fail(team, WEFT_ERR_PEER_FAILED, r);
+        if (member_is_gone(&team->member[r]) && c->engine->needs(c, r)) weft__team_misses(team, r);
     if (!weft__reactor_in_turn(team->reactor)) weft__reactor_kick(team->reactor);
     return WEFT_IN_PROGRESS;
 }

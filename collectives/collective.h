@@ -212,6 +212,14 @@ void weft__late_begin(struct collective *c);
 void weft__late_end(struct collective *c);
 /* Its deadline has passed: names those that it waits for in the team's `why`. */
 void weft__late_name(struct collective *c);
+enum { NO_RANK = UINT32_MAX };
+/* Before the team fails: notes what happened, and what the first collective in progress that needs
+ * `rank` (NO_RANK: any) was at: "allreduce 7, 9 of 14 steps done: rank 3 has left". */
+void weft__late_note(weft_team_t *team, uint32_t rank, const char *what);
+/* Fails the team because of what went wrong between this member and another. */
+void weft__team_loses(weft_team_t *team, uint32_t rank, weft_status_t status);
+/* Fails it because a collective needs a member that has left. */
+void weft__team_misses(weft_team_t *team, uint32_t rank);
 
 /* ---- steps.c, steps_prepare.c: over messages */
 

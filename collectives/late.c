@@ -45,6 +45,45 @@ void weft__late_name(struct collective *c) {
              c->begun ? waited : 0.0);
 }
 
+/* ---- what a collective was at when the team failed ------------------------------------------- */
+
+static const struct collective *first_that_needs(const weft_team_t *team, uint32_t rank) {
+    for (const struct list *at = team->active.next; at != &team->active; at = at->next) {
+        const struct collective *c = list_of(at, struct collective, of_team);
+        if (rank == NO_RANK || c->engine->needs(c, rank)) return c;
+    }
+    return NULL;
+}
+
+void weft__late_note(weft_team_t *team, uint32_t rank, const char *what) {
+    const struct collective *c = first_that_needs(team, rank);
+    char steps[48] = "";
+    if (team->status < 0 || team->why[0]) return;
+    if (c && c->plan)
+        snprintf(steps, sizeof steps, ", %u of %u steps done",
+                 c->plan->schedule->n_steps - c->n_left, c->plan->schedule->n_steps);
+    if (c)
+        snprintf(team->why, sizeof team->why, "%s %" PRIu64 "%s: %s", weft__coll_name(c->call.kind),
+                 number_of(c), steps, what);
+    else
+        snprintf(team->why, sizeof team->why, "%s", what);
+}
+
+void weft__team_loses(weft_team_t *team, uint32_t rank, weft_status_t status) {
+    char what[100];
+    snprintf(what, sizeof what, "the exchange with rank %u failed (%s)", rank,
+             weft_status_name(status));
+    weft__late_note(team, rank, what);
+    weft__team_fail(team, weft__team_outcome(status), rank);
+}
+
+void weft__team_misses(weft_team_t *team, uint32_t rank) {
+    char what[40];
+    snprintf(what, sizeof what, "rank %u has left", rank);
+    weft__late_note(team, rank, what);
+    weft__team_fail(team, WEFT_ERR_PEER_FAILED, rank);
+}
+
 /* The lines of weft-info --live: collectives of all teams of the worker that are late. */
 static void show_late(struct team_registry *room) {
     char line[LIVE_RESOURCE];

@@ -361,8 +361,7 @@ static bool become(struct collective *c, const struct coll_engine *engine) {
     }
     bool over = engine->advance(c);
     for (uint32_t r = 0; r < team->size && !over && c->status == WEFT_OK; r++)
-        if (member_is_gone(&team->member[r]) && engine->needs(c, r))
-            weft__team_fail(team, WEFT_ERR_PEER_FAILED, r);
+        if (member_is_gone(&team->member[r]) && engine->needs(c, r)) weft__team_misses(team, r);
     return over && c->status == WEFT_OK;
 }
 

@@ -1,5 +1,6 @@
 /* The teams of one worker, and the messages that find them. */
 #include <base/counters.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "agreement.h"
@@ -64,11 +65,24 @@ static void adopt_later(struct team_registry *room, unsigned id, const struct co
     room->n_orphans++;
 }
 
-static void notice(weft_team_t *team, uint32_t status, uint32_t blamed) {
+/* What this side notes of a failure that `from` reports. */
+static void note_report(weft_team_t *team, weft_status_t status, uint32_t blamed, uint32_t from) {
+    char what[100];
+    if (blamed == from)
+        snprintf(what, sizeof what, "rank %u ended the team (%s)", from, weft_status_name(status));
+    else
+        snprintf(what, sizeof what, "rank %u reports rank %u (%s)", from, blamed,
+                 weft_status_name(status));
+    weft__late_note(team, NO_RANK, what);
+}
+
+static void notice(weft_team_t *team, uint32_t status, uint32_t blamed, uint32_t from) {
     int32_t value = (int32_t)status;
     bool known = value < 0 && value >= WEFT_STATUS_LAST;
     if (team->status == WEFT_OK) {
-        team->status = known ? (weft_status_t)value : WEFT_ERR_PROTOCOL;
+        weft_status_t reported = known ? (weft_status_t)value : WEFT_ERR_PROTOCOL;
+        note_report(team, reported, blamed, from);
+        team->status = reported;
         team->blamed = blamed;
     }
     weft__fsm_step(&team->core.fsm, TEAM_EV_NOTICE);
@@ -84,8 +98,9 @@ void weft__team_registry_adopt(struct team_registry *room, weft_team_t *team) {
         room->n_orphans--;
         if (orphan->early.id == COLL_WIRE_NOTICE) {
             uint32_t status = orphan->early.tag, blamed = orphan->early.seq;
+            uint32_t from = orphan->early.from;
             weft__early_drop(room->worker, &orphan->early);
-            notice(team, status, blamed);
+            notice(team, status, blamed, from);
         } else {
             talloc_steal(team, orphan);
             weft__collective_early(team, &orphan->early);
@@ -165,7 +180,7 @@ static void on_message(struct team_registry *room, unsigned id, weft_ep_t *ep, w
         return;
     }
     if (id == COLL_WIRE_NOTICE)
-        notice(team, wire.tag, wire.seq);
+        notice(team, wire.tag, wire.seq, wire.from);
     else if (id == COLL_WIRE_LEAVE)
         weft__team_left(team, wire.from, ep, am->data, am->len);
     else if (id == COLL_WIRE_LEFT)

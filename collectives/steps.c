@@ -48,7 +48,7 @@ static bool came_back(struct step_run *run, weft_status_t status) {
         return false;
     }
     if (status < 0 && !is_missed_by_none(c, step_of(c, index_of(run)), status)) {
-        weft__team_fail(c->team, weft__team_outcome(status), rank_of(c, step_of(c, index_of(run))));
+        weft__team_loses(c->team, rank_of(c, step_of(c, index_of(run))), status);
         return false;
     }
     step_done(c, index_of(run));
@@ -121,7 +121,7 @@ static void send_step(struct collective *c, uint32_t i) {
         run->state = STEP_IN_FLIGHT;
         c->n_in_flight++;
     } else {
-        weft__team_fail(c->team, weft__team_outcome(st), rank_of(c, step));
+        weft__team_loses(c->team, rank_of(c, step), st);
     }
 }
 
@@ -151,7 +151,7 @@ void weft__steps_go(struct collective *c, const struct coll_wire *wire) {
 static void ask_for(struct collective *c, uint32_t i) {
     const struct step *step = step_of(c, i);
     weft_status_t st = send_of(c, COLL_WIRE_GO, step, NULL, 0, NULL);
-    if (st < 0) weft__team_fail(c->team, weft__team_outcome(st), rank_of(c, step));
+    if (st < 0) weft__team_loses(c->team, rank_of(c, step), st);
 }
 
 static void take_early(struct collective *c, uint32_t i) {
@@ -287,7 +287,7 @@ static void begin_put(struct collective *c, uint32_t i) {
     if (st == WEFT_OK)
         step_done(c, i);
     else
-        weft__team_fail(c->team, weft__team_outcome(st), rank_of(c, step_of(c, i)));
+        weft__team_loses(c->team, rank_of(c, step_of(c, i)), st);
 }
 
 /* ---- through the segment of this host -------------------------------------------------------- */

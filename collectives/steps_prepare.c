@@ -135,7 +135,7 @@ bool weft__steps_defer(const struct collective *c, const struct coll_wire *wire)
 static void go_without(struct collective *c) {
     for (uint32_t r = 0; r < c->team->size && c->status == WEFT_OK; r++)
         if (member_is_gone(&c->team->member[r]) && c->engine->needs(c, r))
-            weft__team_fail(c->team, WEFT_ERR_PEER_FAILED, r);
+            weft__team_misses(c->team, r);
 }
 
 /* The counts that came make the plan of the blocks. It has no steps by slots, whose uses are taken

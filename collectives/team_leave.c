@@ -37,7 +37,7 @@ static void go_on_without(weft_team_t *team, uint32_t rank) {
 
 static void lose_member(weft_team_t *team, struct member *member) {
     member->lost = true;
-    weft__team_fail(team, weft__team_outcome(member->why), rank_of(member));
+    weft__team_loses(team, rank_of(member), member->why);
     weft__agreements_go_on(team);
 }
 
