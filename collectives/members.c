@@ -96,6 +96,7 @@ static weft_status_t check_map(const weft_team_map_t *map, uint32_t size) {
     case WEFT_MAP_CALLBACK:
         if (!map->contains) REFUSE("map->contains", "NULL");
         return WEFT_OK;
+    case WEFT_MAP_FULL: return WEFT_OK;
     }
     REFUSE("map->kind", "unknown");
 }
@@ -113,6 +114,7 @@ static uint32_t place_in(const weft_team_map_t *map, uint32_t rank) {
                    ? far / map->stride
                    : WEFT_NO_COLOUR;
     case WEFT_MAP_CALLBACK: return map->contains(rank, map->arg) ? rank : WEFT_NO_COLOUR;
+    case WEFT_MAP_FULL: return rank;
     }
     return WEFT_NO_COLOUR;
 }

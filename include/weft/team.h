@@ -98,11 +98,17 @@ WEFT_API weft_status_t weft_team_split_sized(size_t params_size, weft_team_t *pa
 
 /*
  * Which members of a team a new one has. Every member of the parent gives the same map.
+ * - FULL: all of them, with the same ranks;
  * - LIST: the ranks list[0], list[1], … become ranks 0, 1, … of the new team;
  * - STRIDED: start, start + stride, …: `n` of them;
  * - CALLBACK: those for which `contains` is true, in the parent's order; called for this rank only.
  */
-typedef enum weft_map_kind { WEFT_MAP_LIST, WEFT_MAP_STRIDED, WEFT_MAP_CALLBACK } weft_map_kind_t;
+typedef enum weft_map_kind {
+    WEFT_MAP_LIST,
+    WEFT_MAP_STRIDED,
+    WEFT_MAP_CALLBACK,
+    WEFT_MAP_FULL
+} weft_map_kind_t;
 typedef struct weft_team_map {
     weft_map_kind_t kind;
     const uint32_t *list; /* borrowed for the call */
@@ -204,8 +210,9 @@ typedef struct weft_team_info {
     weft_status_t status; /* WEFT_IN_PROGRESS before it is ready; an error: the team has failed */
     uint32_t blamed;      /* the member that caused the failure; UINT32_MAX: none */
     /*
-     * What happened, as a sentence: "allreduce 12: rank 3 and 2 others did not take part in time".
-     * "": not known. Valid until the team is closed.
+     * What happened, and what the collective was at, as a sentence: "allreduce 12: rank 3 and 2
+     * others did not take part in time", "bcast 7, 9 of 14 steps done: the exchange with rank 2
+     * failed (WEFT_ERR_PEER_FAILED)". "": not known. Valid until the team is closed.
      */
     const char *why;
     uint32_t n_hosts, ranks_per_core; /* 0 before the exchange has ended */
