@@ -22,6 +22,7 @@ struct member {
     uint32_t *share_step; /* its steps through the segment of its group, from 1 */
     uint32_t n_shared;
     bool *ready;
+    uint64_t *past;     /* of each step: those before it; only where there are puts */
     uint64_t *received; /* of each step: the ranks known to have begun when it is done */
 };
 
@@ -469,6 +470,9 @@ static int touches(struct proof *p, uint32_t rank, uint32_t index, struct touch 
     if (step->verb == STEP_REDUCE &&
         !touch(p, rank, index, step->right_buffer, step->right, false, &t[n++]))
         return -1;
+    if (step->verb == STEP_PUT && !touch_bytes(p, rank, index, step->right_buffer, step->right,
+                                               COLL_KEY_BYTES, false, &t[n++]))
+        return -1;
     return n;
 }
 
@@ -493,30 +497,135 @@ static bool ordered(struct proof *p, uint32_t rank, const struct touch *t, uint3
     return true;
 }
 
-static bool prove_order(struct proof *p, uint32_t rank) {
+/* Of each step a set of the steps before it, `words` long. NULL: refuted. */
+static uint64_t *find_past(struct proof *p, uint32_t rank) {
     const struct schedule *s = p->member[rank].schedule;
-    uint32_t n = s->n_steps, words = (n + 63) / 64, n_touches = 0;
-    struct touch *t = weft__alloc(p->member, (3 * (size_t)n + 1) * sizeof *t, "touches");
+    uint32_t n = s->n_steps, words = (n + 63) / 64;
     uint64_t *past = weft__alloc(p->member, ((size_t)n * words + 1) * 8, "past");
-    if (!t || !past) return refute(p, "no memory");
-    for (uint32_t i = 0; i < n; i++) {
-        int more = touches(p, rank, i, t + n_touches);
-        if (more < 0) return false;
-        n_touches += (uint32_t)more;
+    if (!past) refute(p, "no memory");
+    for (uint32_t i = 0; past && i < n; i++)
         for (int k = 0; k < 3; k++) {
             uint32_t before = s->step[i].after[k];
             if (!before) continue;
-            if (before > i) return refute(p, "rank %u step %u waits for a later step", rank, i + 1);
+            if (before > i) {
+                refute(p, "rank %u step %u waits for a later step", rank, i + 1);
+                return NULL;
+            }
             for (uint32_t w = 0; w < words; w++)
                 past[i * (size_t)words + w] |= past[(before - 1) * (size_t)words + w];
             past[i * (size_t)words + (before - 1) / 64] |= UINT64_C(1) << (before - 1) % 64;
         }
+    return past;
+}
+
+static bool prove_order(struct proof *p, uint32_t rank) {
+    const struct schedule *s = p->member[rank].schedule;
+    uint32_t n = s->n_steps, words = (n + 63) / 64, n_touches = 0;
+    struct touch *t = weft__alloc(p->member, (3 * (size_t)n + 1) * sizeof *t, "touches");
+    if (!t) return refute(p, "no memory");
+    uint64_t *past = find_past(p, rank);
+    if (!past) return false;
+    for (uint32_t i = 0; i < n; i++) {
+        int more = touches(p, rank, i, t + n_touches);
+        if (more < 0) return false;
+        n_touches += (uint32_t)more;
     }
     qsort(t, n_touches, sizeof *t, by_place);
     bool right = ordered(p, rank, t, n_touches, past, words);
     talloc_free(t);
     talloc_free(past);
     return right;
+}
+
+/* ---- puts: ordered against what the member does whose memory they write ---------------------- */
+
+static bool is_past(const struct proof *p, uint32_t rank, uint32_t step, uint32_t earlier) {
+    const struct member *m = &p->member[rank];
+    uint32_t words = (m->schedule->n_steps + 63) / 64;
+    return m->past[step * (size_t)words + earlier / 64] >> earlier % 64 & 1;
+}
+
+/* Does a put of `from` follow, or precede, a step of `to`, by messages between the two? It follows
+ * what is before a message that it waits for, and precedes what waits for a message after it. */
+static bool is_ordered(const struct proof *p, uint32_t from, uint32_t put, uint32_t to,
+                       uint32_t step) {
+    const struct member *m = &p->member[from];
+    for (uint32_t i = 0; i < m->schedule->n_steps; i++) {
+        const struct step *message = &m->schedule->step[i];
+        if (message->peer != to || !m->mate_step[i]) continue;
+        uint32_t mate = m->mate_step[i] - 1;
+        if (message->verb == STEP_RECV && is_past(p, from, put, i) &&
+            (mate == step || is_past(p, to, mate, step)))
+            return true;
+        if (message->verb == STEP_SEND && is_past(p, from, i, put) &&
+            (mate == step || is_past(p, to, step, mate)))
+            return true;
+    }
+    return false;
+}
+
+/* A member that gave its key away learns of each put to it before it ends. */
+static bool is_learned(const struct proof *p, uint32_t from, uint32_t put, uint32_t to) {
+    const struct member *m = &p->member[from];
+    for (uint32_t i = 0; i < m->schedule->n_steps; i++)
+        if (m->schedule->step[i].verb == STEP_SEND && m->schedule->step[i].peer == to &&
+            is_past(p, from, i, put))
+            return true;
+    return false;
+}
+
+static bool prove_put(struct proof *p, uint32_t from, uint32_t index, struct touch *written_p) {
+    const struct step *put = &p->member[from].schedule->step[index];
+    struct touch t[3];
+    if (put->peer >= p->check->shape.size || put->peer == from)
+        return refute(p, "rank %u step %u puts to rank %u", from, index + 1, put->peer);
+    if (!touch_bytes(p, put->peer, index, put->to_buffer, put->to, put->len, true, written_p))
+        return false;
+    if (!is_learned(p, from, index, put->peer))
+        return refute(p, "rank %u may end before the put of rank %u", put->peer, from);
+    for (uint32_t i = 0; i < p->member[put->peer].schedule->n_steps; i++) {
+        int n = touches(p, put->peer, i, t);
+        for (int k = 0; k < n; k++)
+            if (t[k].first < written_p->end && written_p->first < t[k].end &&
+                !is_ordered(p, from, index, put->peer, i))
+                return refute(p,
+                              "rank %u step %u and a put of rank %u touch the same bytes in no "
+                              "order",
+                              put->peer, i + 1, from);
+    }
+    return true;
+}
+
+/* No two members write the same bytes of a third. */
+static bool are_apart(struct proof *p, uint32_t to, struct touch *t, uint32_t n) {
+    qsort(t, n, sizeof *t, by_place);
+    for (uint32_t i = 1; i < n; i++)
+        if (t[i].first < t[i - 1].end)
+            return refute(p, "two puts to rank %u write the same bytes", to);
+    return true;
+}
+
+static bool prove_puts(struct proof *p, uint32_t every) {
+    uint32_t size = p->check->shape.size, n_puts = 0;
+    for (uint32_t r = 0; r < size; r++)
+        for (uint32_t i = 0; i < p->member[r].schedule->n_steps; i++)
+            n_puts += p->member[r].schedule->step[i].verb == STEP_PUT;
+    if (n_puts == 0) return true;
+    for (uint32_t r = 0; r < size; r++)
+        if (!(p->member[r].past = find_past(p, r))) return false;
+    struct touch *t = weft__alloc(p->member, (n_puts + 1) * sizeof *t, "puts");
+    if (!t) return refute(p, "no memory");
+    for (uint32_t to = 0; to < size; to += every) {
+        uint32_t n = 0;
+        for (uint32_t from = 0; from < size; from++)
+            for (uint32_t i = 0; i < p->member[from].schedule->n_steps; i++) {
+                const struct step *step = &p->member[from].schedule->step[i];
+                if (step->verb != STEP_PUT || step->peer != to || !step->len) continue;
+                if (!prove_put(p, from, i, &t[n++])) return false;
+            }
+        if (!are_apart(p, to, t, n)) return false;
+    }
+    return true;
 }
 
 /* ---- running --------------------------------------------------------------------------------- */
@@ -891,6 +1000,7 @@ static bool prove(struct proof *p) {
     if (!match(p)) return false;
     for (uint32_t r = 0; r < size; r += every)
         if (!prove_order(p, r)) return false;
+    if (!prove_puts(p, every)) return false;
     if (!run(p) || (!p->asking && !prove_result(p))) return false;
     for (uint32_t r = 0; r < size && p->words; r++)
         if (!prove_joined(p, r)) return false;

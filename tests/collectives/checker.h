@@ -6,9 +6,11 @@
  * Proved: every send has its one receive, of the same length, and the reverse; nothing waits for
  * ever, even where a send ends only when its receive has been posted; steps that touch the same
  * bytes are ordered by their dependencies (hence the result is the same in whatever order messages
- * come); what may only be read is not written; the result is right in every element: each
- * contribution once, the same tree of operations at every member, and in fixed-order algorithms the
- * fold by rank from the left; and where that was asked for, no rank ends before all have begun.
+ * come); a put into a member's memory is ordered, by messages, against all that this member does
+ * with those bytes, and comes before the member's end; what may only be read is not written; the
+ * result is right in every element: each contribution once, the same tree of operations at every
+ * member, and in fixed-order algorithms the fold by rank from the left; and where that was asked
+ * for, no rank ends before all have begun.
  *
  * Of an algorithm that asks for counts, the schedule of counts is proved first; the other is built
  * with its result.

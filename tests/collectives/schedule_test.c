@@ -302,18 +302,20 @@ static void build_poisoned(struct schedule *s) {
 }
 
 /* One change to an algorithm's schedules, and a word of what the checker must say to it. */
-static bool refuted(enum coll_algorithm algorithm, void (*how)(struct schedule *),
-                    const char *reason) {
-    struct check check = of(algorithm, 5, 11);
+static bool refuted_check(struct check check, void (*how)(struct schedule *), const char *reason) {
     char why[160] = "nothing";
     check.build = build_poisoned;
-    poisoned = algorithm;
+    poisoned = check.algorithm;
     spoil = how;
     if (!weft__schedule_check(&check, why, sizeof why) && strstr(why, reason)) return true;
     printf("  refuted by: %s\n", why);
     return false;
 }
 
+static bool refuted(enum coll_algorithm algorithm, void (*how)(struct schedule *),
+                    const char *reason) {
+    return refuted_check(of(algorithm, 5, 11), how, reason);
+}
 static struct step *first_of(struct schedule *s, enum step_verb verb) {
     for (uint32_t i = 0; i < s->n_steps; i++)
         if (s->step[i].verb == verb) return &s->step[i];
@@ -368,6 +370,23 @@ static void wait_for_the_answer(struct schedule *s) {
         }
 }
 
+/* Puts: without the key, behind the word that it is done, and into what their target uses. */
+static void without_the_key(struct schedule *s) {
+    if (s->shape.rank == 2) first_of(s, STEP_PUT)->after[0] = 0;
+}
+static void done_too_early(struct schedule *s) {
+    for (uint32_t i = 0; i < s->n_steps; i++)
+        for (int k = 0; k < 3; k++)
+            if (s->step[i].after[k] && s->step[s->step[i].after[k] - 1].verb == STEP_PUT)
+                s->step[i].after[k] = 0;
+}
+static void into_anothers_place(struct schedule *s) {
+    if (s->shape.rank == 2) first_of(s, STEP_PUT)->to += s->shape.count * s->shape.width;
+}
+static void own_into_anothers_place(struct schedule *s) {
+    if (s->shape.rank == 2) first_of(s, STEP_COPY)->to -= s->shape.count * s->shape.width;
+}
+
 /* Steps through a segment. */
 static struct coll_shape grouped(struct coll_shape shape) {
     shape.choices = &usual_choices;
@@ -385,19 +404,18 @@ static void beyond_the_result(struct schedule *s) {
 static bool refuted_hosted(enum coll_algorithm algorithm, void (*how)(struct schedule *),
                            const char *reason) {
     struct check check = of(algorithm, 10, 11);
-    char why[160] = "nothing";
     check.shape = grouped(check.shape);
-    check.build = build_poisoned;
-    poisoned = algorithm;
-    spoil = how;
-    if (!weft__schedule_check(&check, why, sizeof why) && strstr(why, reason)) return true;
-    printf("  refuted by: %s\n", why);
-    return false;
+    return refuted_check(check, how, reason);
 }
 
 TEST(the_checker_refutes_what_is_wrong) {
     CHECK(refuted_hosted(ALGORITHM_BCAST_hierarchy, another_root, "than its group's"));
     CHECK(refuted_hosted(ALGORITHM_BCAST_hierarchy, beyond_the_result, "beyond its buffer"));
+    CHECK(refuted(ALGORITHM_ALLGATHER_direct, own_into_anothers_place, "in no order"));
+    CHECK(refuted(ALGORITHM_ALLTOALL_direct, done_too_early, "may end before the put"));
+    CHECK(refuted(ALGORITHM_ALLTOALL_direct, into_anothers_place, "in no order"));
+    CHECK(refuted(ALGORITHM_ALLGATHER_direct, into_anothers_place, "in no order"));
+    CHECK(refuted(ALGORITHM_ALLTOALL_direct, without_the_key, "in no order"));
     CHECK(refuted(ALGORITHM_ALLREDUCE_ring, drop_dependency, "in no order"));
     CHECK(refuted(ALGORITHM_ALLREDUCE_ring, receive_into_what_is_reduced, "in no order"));
     CHECK(refuted(ALGORITHM_ALLREDUCE_ring, own_twice, "lacks a contribution or has it twice"));
