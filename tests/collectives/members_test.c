@@ -197,7 +197,7 @@ static void subset_is(const weft_team_map_t *map, const uint32_t expected[5]) {
     crew_down(&c);
 }
 
-TEST(a_subset_is_a_list_a_stride_or_given_by_a_callback) {
+TEST(a_subset_is_a_list_a_stride_all_or_given_by_a_callback) {
     enum { NO = UINT32_MAX };
     static const uint32_t list[] = {4, 1, 2};
     subset_is(&(weft_team_map_t){.kind = WEFT_MAP_LIST, .list = list, .n = 3},
@@ -206,6 +206,86 @@ TEST(a_subset_is_a_list_a_stride_or_given_by_a_callback) {
               (uint32_t[]){NO, 0, NO, NO, 1});
     subset_is(&(weft_team_map_t){.kind = WEFT_MAP_CALLBACK, .contains = is_even},
               (uint32_t[]){0, NO, 1, NO, 2});
+    subset_is(&(weft_team_map_t){.kind = WEFT_MAP_FULL}, (uint32_t[]){0, 1, 2, 3, 4});
+}
+
+/* Of four members, each three have a team. All four teams and the parent work at the same time. */
+static void overlap(const char *transports) {
+    enum { N = 4 };
+    static int32_t give[N + 1][N], sum[N + 1][N];
+    weft_team_t *team[N + 1][N];
+    struct crew c;
+    crew_up(&c, N, transports, NULL, NULL);
+    for (uint32_t without = 0; without < N; without++) {
+        uint32_t list[N - 1];
+        for (uint32_t i = 0; i < N - 1; i++) list[i] = (without + 1 + i) % N;
+        weft_team_map_t map = {.kind = WEFT_MAP_LIST, .list = list, .n = N - 1};
+        for (uint32_t r = 0; r < N; r++) {
+            weft_team_params_t params = {.on_ready = on_part, .arg = &c.rank[r]};
+            expect_outcome(&c.rank[r]);
+            CHECK_EQ(weft_team_subset(c.rank[r].team, &map, &params), WEFT_OK);
+        }
+        UNTIL(&c, all_notified(&c));
+        for (uint32_t r = 0; r < N; r++) team[without][r] = part_of[r];
+    }
+    for (uint32_t r = 0; r < N; r++) team[N][r] = c.rank[r].team;
+    for (int32_t round = 0; round < 20; round++) {
+        int expected = 0, calls = 0;
+        for (uint32_t r = 0; r < N; r++) c.rank[r].outcome_calls = 0;
+        for (uint32_t k = 0; k <= N; k++)
+            for (uint32_t r = 0; r < N; r++) {
+                uint32_t t = (k + r) % (N + 1); /* each in another order */
+                if (!team[t][r]) continue;
+                give[t][r] = (int32_t)(1000 * t + r) + round;
+                weft_status_t st = weft_allreduce(team[t][r], &give[t][r], &sum[t][r], 1,
+                                                  WEFT_INT32, WEFT_SUM, OP_OF(&c.rank[r]));
+                CHECK(st >= 0);
+                expected += st == WEFT_IN_PROGRESS;
+            }
+        UNTIL(&c, (calls = c.rank[0].outcome_calls + c.rank[1].outcome_calls +
+                           c.rank[2].outcome_calls + c.rank[3].outcome_calls) == expected);
+        for (uint32_t t = 0; t <= N; t++)
+            for (uint32_t r = 0; r < N; r++) {
+                int32_t n = t < N ? 3 : 4, ranks = 6 - (t < N ? (int32_t)t : 0);
+                if (team[t][r]) CHECK_EQ(sum[t][r], n * (1000 * (int32_t)t + round) + ranks);
+            }
+    }
+    for (uint32_t t = 0; t < N; t++)
+        for (uint32_t r = 0; r < N; r++)
+            if (team[t][r]) CHECK_EQ(weft_team_close(team[t][r], NULL), WEFT_IN_PROGRESS);
+    crew_down(&c);
+}
+
+TEST(teams_that_overlap_work_at_the_same_time) {
+    overlap("self,shm");
+    overlap("self,tcp");
+}
+
+/* Their exchanges end in another order at each member. */
+TEST(teams_are_created_at_the_same_time) {
+    enum { N = 3, TEAMS = 5 };
+    static int32_t sum[TEAMS][N], one = 1;
+    struct crew c[TEAMS];
+    crew_workers(&c[0], N, "self,shm", NULL, 0);
+    for (unsigned t = 0; t < TEAMS; t++) {
+        if (t) c[t] = c[0];
+        for (uint32_t r = 0; r < N; r++) c[t].rank[r].crew = &c[t];
+        crew_begin_teams(&c[t], 0);
+    }
+    for (unsigned i = 0, ready = 0; ready < TEAMS && i < 1000000; i++) {
+        copy_ctl_pump(&c[i * 7 % 5 * (i % 3) % TEAMS].copy_ctl);
+        if (i > 50) copy_ctl_pump(&c[i % TEAMS].copy_ctl);
+        for (uint32_t r = 0; r < N; r++) weft_worker_progress(c[0].rank[r].worker, 0);
+        for (ready = 0; ready < TEAMS && all_ready(&c[ready]); ready++) continue;
+    }
+    for (unsigned t = 0; t < TEAMS; t++) {
+        for (uint32_t r = 0; r < N; r++) CHECK_EQ(c[t].rank[r].ready, WEFT_OK);
+        EVERYBODY(&c[t],
+                  weft_allreduce(me->team, &one, &sum[t][r], 1, WEFT_INT32, WEFT_SUM, OP_OF(me)));
+        for (uint32_t r = 0; r < N; r++) CHECK_EQ(sum[t][r], N);
+    }
+    for (unsigned t = 1; t < TEAMS; t++) crew_close_teams(&c[t]);
+    crew_down(&c[0]);
 }
 
 TEST(a_map_that_names_no_members_is_refused) {

@@ -18,7 +18,7 @@ struct page {
     _Atomic uint32_t arrived, alive, through, go;
     uint8_t record[RANKS_MOST][RECORD_MOST];
     weft_status_t ready[RANKS_MOST], outcome[RANKS_MOST];
-    uint64_t number[RANKS_MOST], lines[RANKS_MOST];
+    uint64_t number[RANKS_MOST], lines[RANKS_MOST], time[RANKS_MOST]; /* time: ns */
 };
 
 static const char *process_rails = "1"; /* the setting link.rails of all members */

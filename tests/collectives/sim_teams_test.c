@@ -84,6 +84,17 @@ TEST(teams_are_split_and_shrunk_though_datagrams_are_lost) {
     with_loss(do_split);
     with_loss(do_shrink);
 }
+TEST(teams_are_created_though_datagrams_are_lost) {
+    for (uint64_t seed = 1; seed <= 20; seed++) {
+        struct world w;
+        world_begin(&w, SIZE, seed, &weft__sim_datagram);
+        lossy(&w, 100000);
+        RUN_UNTIL(&w, all_ready(&w.crew));
+        for (uint32_t r = 0; r < SIZE; r++) CHECK_EQ(w.crew.rank[r].ready, WEFT_OK);
+        lossy(&w, 0);
+        world_down(&w);
+    }
+}
 TEST(members_agree_though_datagrams_are_lost) {
     with_loss(do_agree);
     with_loss(do_safely);
@@ -127,6 +138,39 @@ static void with_death(work_fn work) {
         }
 }
 
+/* The exchange ends at one member a turn, so the first moments fall into it. */
+static void run_for(struct world *w, uint64_t ns) {
+    uint64_t until = weft__clock_now(w->clock) + ns;
+    while (weft__clock_now(w->clock) < until) {
+        copy_ctl_pump(&w->crew.copy_ctl);
+        if (!weft__clock_turn(w->clock)) break;
+    }
+}
+
+TEST(a_death_at_any_moment_of_a_creation_hangs_no_member) {
+    unsigned made_it = 0, failed = 0;
+    for (uint32_t dead = 0; dead < SIZE; dead++)
+        for (uint64_t moment = 0; moment < MOMENTS; moment++) {
+            struct world w;
+            world_begin(&w, SIZE, dead * 100 + moment + 1, &weft__sim_reliable);
+            run_for(&w, moment * MOMENT_NS);
+            weft__sim_crash(w.fabric, dead);
+            w.crew.rank[dead].ready = WEFT_ERR_CLOSED; /* it is not waited for */
+            RUN_UNTIL(&w, all_ready(&w.crew) && w.crew.copy_ctl.notified == SIZE);
+            for (uint32_t r = 0; r < SIZE; r++) {
+                weft_status_t ready = w.crew.rank[r].ready;
+                if (r == dead) continue;
+                CHECK_EQ(w.crew.rank[r].ready_calls, 1);
+                CHECK(ready == WEFT_OK || ready == WEFT_ERR_PEER_FAILED ||
+                      ready == WEFT_ERR_TIMED_OUT);
+                made_it += ready == WEFT_OK;
+                failed += ready != WEFT_OK;
+            }
+            weft__sim_heal_all(w.fabric);
+            world_down(&w);
+        }
+    CHECK(made_it && failed);
+}
 TEST(a_death_at_any_moment_of_a_split_hangs_no_member) {
     with_death(do_split);
 }
@@ -169,6 +213,19 @@ static void with_stall(work_fn work, uint64_t stall_ms) {
         }
 }
 
+TEST(a_direction_that_stands_still_is_waited_for_by_a_creation) {
+    for (uint32_t from = 0; from < SIZE; from++)
+        for (uint64_t moment = 0; moment < MOMENTS; moment++) {
+            struct world w;
+            uint32_t to = (from + 1 + (uint32_t)moment % (SIZE - 1)) % SIZE;
+            world_begin(&w, SIZE, from * 100 + moment + 1, &weft__sim_reliable);
+            run_for(&w, moment * MOMENT_NS);
+            weft__sim_stall(w.fabric, from, to, 300000000);
+            RUN_UNTIL(&w, all_ready(&w.crew));
+            for (uint32_t r = 0; r < SIZE; r++) CHECK_EQ(w.crew.rank[r].ready, WEFT_OK);
+            world_down(&w);
+        }
+}
 TEST(a_direction_that_stands_still_is_waited_for) {
     with_stall(do_split, 300);
     with_stall(do_shrink, 300);

