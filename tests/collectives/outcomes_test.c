@@ -38,12 +38,19 @@ static uint32_t begin_without_one(struct crew *c, weft_coll_kind_t kind, weft_op
     return waits;
 }
 
+static bool has_failed(weft_team_t *team, weft_status_t status) {
+    weft_team_info_t info;
+    return weft_team_describe(team, &info) == WEFT_OK && info.status == status;
+}
+
 /* The team fails at the others with the same status; one whose part is over keeps its result. */
 static void all_end(struct crew *c, uint32_t waits, weft_status_t status) {
     UNTIL(c, c->rank[waits].outcome_calls);
     CHECK_EQ(c->rank[waits].outcome, status);
-    for (uint32_t r = 0; r < N; r++) UNTIL(c, weft_barrier(c->rank[r].team, NULL) == status);
+    for (uint32_t r = 0; r < N; r++) UNTIL(c, has_failed(c->rank[r].team, status));
+    for (int i = 0; i < 10; i++) crew_turn(c);
     for (uint32_t r = 0; r < N; r++) {
+        CHECK_EQ(weft_barrier(c->rank[r].team, NULL), status);
         CHECK(c->rank[r].outcome_calls <= 1);
         if (c->rank[r].outcome_calls && c->rank[r].outcome != WEFT_OK)
             CHECK_EQ(c->rank[r].outcome, status);
