@@ -85,6 +85,45 @@ def _turn() -> Generator[None, None, None]:
     yield
 
 
+class Limit:
+    """A deadline for waits that are no operation of the library, on whatever loop: a receive under a tag that no peer can
+    know, which the library ends in time.
+
+        with Limit(worker, deadline) as limit:
+            limit.ends(future)      # TimedOutError, unless it has ended before
+            await future
+    """
+
+    def __init__(self, worker: _core.Worker, deadline: int) -> None:
+        """deadline: in ms; 0: none."""
+        self._request: Any = None
+        if not deadline:
+            return
+        import os
+
+        polls, worker.polls = worker.polls, False  # it is posted, and not waited for
+        try:
+            self._request = worker.tag_recv(bytearray(), int.from_bytes(os.urandom(8), "little"), 0xFFFFFFFFFFFFFFFF, deadline)
+        finally:
+            worker.polls = polls
+
+    def ends(self, future: Any) -> None:
+        if self._request is not None:
+            self._request.future = future
+
+    @property
+    def is_over(self) -> bool:
+        return self._request is not None and self._request.done
+
+    def __enter__(self) -> Limit:
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        if self._request is not None:
+            self._request.future = None
+            self._request.cancel()
+
+
 def in_trio() -> bool:
     trio = sys.modules.get("trio")
     if trio is None:

@@ -9,6 +9,7 @@ import struct
 from collections import deque
 
 from . import _arrays, _core, errors
+from ._drivers import Limit
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ class Endpoint(_core.Endpoint):
             callback, self.on_close = self.on_close, None
             start(callback, self, error)
 
-    async def _until(self, holds: Callable[[], bool]) -> None:
+    async def _until(self, holds: Callable[[], bool], limit: Limit | None = None) -> None:
         """Waits until a condition holds that an event makes true; raises what the endpoint was lost with."""
         while not holds():
             if self._error is not None:
@@ -97,11 +98,14 @@ class Endpoint(_core.Endpoint):
                 raise errors.ClosedError("the endpoint is closed")
             future = self.worker._drive().future()
             self._waiters.append(future)
+            if limit is not None:
+                limit.ends(future)
             await future
 
-    async def ready(self) -> None:
+    async def ready(self, *, deadline: float | None = None) -> None:
         """Waits until the peer has answered."""
-        await self._until(lambda: self._is_ready or self._peer_number != 0)
+        with Limit(self.worker, _milliseconds(deadline)) as limit:
+            await self._until(lambda: self._is_ready or self._peer_number != 0, limit)
 
     @property
     def alive(self) -> bool:
@@ -199,21 +203,44 @@ class Endpoint(_core.Endpoint):
         block = None if buffer is None else _arrays.device_block(buffer)
         await self.am(AM_QUEUED, buffer if block is None else block, b"" if block is None else CUDA, deadline=deadline)
 
-    async def am_recv(self) -> Any:
+    async def am_recv(self, *, deadline: float | None = None) -> Any:
         """The peer's next message of am_post, in memory that the worker's allocator made (a Block of the host by
-        default)."""
-        return await self._next(AM_QUEUED)
+        default). After a deadline, or a cancellation before it came, it is there for the next call."""
+        with Limit(self.worker, _milliseconds(deadline)) as limit:
+            return await self._next(AM_QUEUED, limit)
 
-    async def _next(self, id: int) -> Any:
+    def am_probe(self) -> bool:
+        """Whether a message waits for am_recv; it may not be complete yet."""
+        return bool(self._queues[AM_QUEUED])
+
+    async def _next(self, id: int, limit: Limit) -> Any:
+        """What the handler of a message has put into the queue: memory, or a request that receives it."""
         queue = self._queues[id]
         if not queue:
-            await self._until(lambda: bool(queue))
+            await self._until(lambda: bool(queue), limit)
         item = queue.popleft()
-        if isinstance(item, _core.Request):
-            if item.done:
-                return item.result()
-            return await self.worker.complete(item)
-        return item
+        request = item[1] if isinstance(item, tuple) else item
+        if not isinstance(request, _core.Request):
+            return item
+        try:
+            memory = request.result() if request.done else await self._received(request, limit)
+        except errors.TimedOutError:
+            if limit.is_over:
+                queue.appendleft(item)
+            raise
+        return (item[0], memory) if isinstance(item, tuple) else memory
+
+    async def _received(self, request: _core.Request, limit: Limit) -> Any:
+        """As Worker.complete; at the limit the request goes on."""
+        driver = self.worker._drive()
+        request.future = future = driver.future()
+        limit.ends(future)
+        try:
+            return await future
+        except BaseException as error:
+            if not request.done and not limit.is_over:
+                await self.worker._give_up(request, driver, error)
+            raise
 
     # ---- several buffers as one message ----
 
@@ -244,11 +271,14 @@ class Endpoint(_core.Endpoint):
             await self.worker.complete(request)
         return total
 
-    async def recv_frames(self) -> list[Any]:
+    async def recv_frames(self, *, deadline: float | None = None) -> list[Any]:
         """The buffers of the peer's next send_frames: parts of one block of memory, each aligned to 64 bytes. What was sent
         from a GPU is a Block of its memory, part of one allocation, if the worker has an allocator for "cuda"."""
-        count, memory = await self._next_frames()
+        with Limit(self.worker, _milliseconds(deadline)) as limit:
+            count, memory = await self._next(FRAMES, limit)
         host, device = memory if isinstance(memory, list) else (memory, None)
+        if 8 * count > len(host):
+            raise errors.ProtocolError("frames are longer than their message")
         parts = _Parts(memoryview(host))
         lengths = struct.unpack("<%dQ" % count, parts.take(8 * count))
         of_device = None if device is None else _DeviceParts(device)
@@ -266,17 +296,6 @@ class Endpoint(_core.Endpoint):
             frames[place] = parts.take(length)
         return frames
 
-    async def _next_frames(self) -> tuple[int, Any]:
-        queue = self._queues[FRAMES]
-        if not queue:
-            await self._until(lambda: bool(queue))
-        count, item = queue.popleft()
-        if isinstance(item, _core.Request):
-            item = item.result() if item.done else await self.worker.complete(item)
-        if 8 * count > len(item[0] if isinstance(item, list) else item):
-            raise errors.ProtocolError("frames are longer than their message")
-        return count, item
-
     async def send_obj(self, value: Any, *, deadline: float | None = None) -> None:
         """Sends any object that pickle can; large buffers in it are not copied."""
         import pickle
@@ -285,11 +304,11 @@ class Endpoint(_core.Endpoint):
         data = pickle.dumps(value, protocol=5, buffer_callback=buffers.append)
         await self.send_frames([data, *(buffer.raw() for buffer in buffers)], deadline=deadline)
 
-    async def recv_obj(self) -> Any:
+    async def recv_obj(self, *, deadline: float | None = None) -> Any:
         """The object of the peer's next send_obj. Only from peers that you trust: pickle runs code."""
         import pickle
 
-        frames = await self.recv_frames()
+        frames = await self.recv_frames(deadline=deadline)
         return pickle.loads(frames[0], buffers=frames[1:])
 
     # ---- streams ----
@@ -458,14 +477,16 @@ class Listener:
             if not future.done():
                 future.set_result(None)
 
-    async def accept(self) -> Endpoint:
+    async def accept(self, *, deadline: float | None = None) -> Endpoint:
         """The next endpoint. Errors: ClosedError when the listener is closed."""
-        while not self._waiting:
-            if self.closed:
-                raise errors.ClosedError("the listener is closed")
-            future = self._worker._drive().future()
-            self._waiters.append(future)
-            await future
+        with Limit(self._worker, _milliseconds(deadline)) as limit:
+            while not self._waiting:
+                if self.closed:
+                    raise errors.ClosedError("the listener is closed")
+                future = self._worker._drive().future()
+                self._waiters.append(future)
+                limit.ends(future)
+                await future
         return self._waiting.popleft()
 
     async def __aiter__(self) -> AsyncIterator[Endpoint]:

@@ -386,6 +386,10 @@ class Plain(unittest.TestCase):
         for name, also in names.items():
             self.assertTrue(issubclass(getattr(weft, name), (weft.WeftError,)) and issubclass(getattr(weft, name), also))
         self.assertEqual(len(weft.errors.__all__), 1 + 35)
+        for name in weft.errors.__all__:
+            error = getattr(weft, name)("why")
+            other = pickle.loads(pickle.dumps(error))
+            self.assertEqual((type(other), str(other), other.status), (type(error), "why", error.status))
 
 
 def drive(pairs):

@@ -2,6 +2,7 @@
 import asyncio
 import json
 import os
+import pty
 import subprocess
 import sys
 import tempfile
@@ -157,6 +158,26 @@ class Benchmark(unittest.TestCase):
                     self.assertEqual([row["size"] for row in rows], [8, 70000])
                     self.assertTrue(all(0 < row["median_us"] <= row["p99_us"] for row in rows), rows)
                     xml.etree.ElementTree.parse(svg)
+
+    def test_a_terminal_gets_a_bar_and_a_table(self):
+        mine, theirs = pty.openpty()
+        with subprocess.Popen([sys.executable, "-m", "weft.benchmarks.send_recv", "--sizes", "8,70000", "--seconds", "0.002"],
+                              stdout=subprocess.PIPE, stderr=theirs, text=True) as program:
+            os.close(theirs)
+            said = b""
+            while True:
+                try:
+                    part = os.read(mine, 4096)
+                except OSError:  # the program's end of the terminal is closed
+                    break
+                if not part:
+                    break
+                said += part
+            table = program.stdout.read()
+        os.close(mine)
+        self.assertEqual(program.returncode, 0)
+        self.assertIn(b"[%s] 100 %%" % (b"#" * 40), said)
+        self.assertRegex(table, r"(?s)median.*\n +8 B .*\n *68.3594 KiB ")
 
 
 if __name__ == "__main__":

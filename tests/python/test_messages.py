@@ -1,6 +1,7 @@
 """Messages of every kind between two workers on one asyncio loop."""
 import array
 import asyncio
+import os
 import pickle
 import unittest
 
@@ -63,6 +64,17 @@ class Tagged(Case):
             for _ in range(100):
                 await client.send(b"12345678")
             self.assertEqual(made, [])
+
+    async def test_there_is_no_thread_and_no_task_of_the_library(self):
+        threads = len(os.listdir("/proc/self/task"))
+        async with pair() as (client, server):
+            for size in (8, 1 << 20):
+                waits = asyncio.ensure_future(server.recv(bytearray(size)))
+                await client.send(bytes(size))
+                await waits
+            self.assertEqual(asyncio.all_tasks(), {asyncio.current_task()})
+            self.assertEqual(len(os.listdir("/proc/self/task")), threads)
+        self.assertEqual(asyncio.all_tasks(), {asyncio.current_task()})
 
     async def test_completions_of_one_wakeup_are_one_callback(self):
         ended = []  # how many receives each callback of the loop has ended

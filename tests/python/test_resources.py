@@ -3,6 +3,7 @@ import asyncio
 import gc
 import os
 import select
+import socket
 import subprocess
 import sys
 import time
@@ -142,6 +143,54 @@ class Cancelled(Case):
             self.assertEqual(await waits["recv_obj"](), [3])
             await client.stream_send(b"4")
             self.assertEqual(await waits["stream_recv"](), 1)
+
+    async def test_every_await_has_a_deadline_and_all_goes_on(self):
+        async with pair() as (client, server):
+            listener = server.worker.listen()
+            got = bytearray(8)
+            waits = {"recv": lambda **how: server.recv(got, 1, **how),
+                     "worker": lambda **how: server.worker.recv(got, 12345, **how),
+                     "am_recv": server.am_recv, "recv_frames": server.recv_frames, "recv_obj": server.recv_obj,
+                     "stream_recv": lambda **how: server.stream_recv(got, **how), "accept": listener.accept,
+                     "send": lambda **how: client.send(bytes(32 << 20), 2, **how),
+                     "stream_send": lambda **how: server.stream_send(bytes(32 << 20), **how)}
+            for name, wait in waits.items():
+                with self.assertRaises(weft.TimedOutError, msg=name):
+                    await wait(deadline=0.01)
+            await client.send(b"1", 1)
+            self.assertEqual(await waits["recv"](deadline=60), 1)
+            await client.am_post(b"2")
+            self.assertEqual(bytes(await waits["am_recv"](deadline=60)), b"2")
+            await client.send_obj([3])
+            self.assertEqual(await waits["recv_obj"](deadline=60), [3])
+            await client.stream_send(b"4")
+            self.assertEqual(await waits["stream_recv"](deadline=60), 1)
+            await (await client.worker.connect(listener.uri)).send(b"5")
+            await waits["accept"](deadline=60)
+
+    async def test_a_message_whose_deadline_passes_while_it_comes_is_there_later(self):
+        async with pair() as (client, server):
+            data = os.urandom(1 << 20) * 32
+            for post, take in ((client.am_post, server.am_recv), (client.send_obj, server.recv_obj)):
+                sends = asyncio.ensure_future(post(data))
+                while True:
+                    try:
+                        got = await take(deadline=0.001)
+                        break
+                    except weft.TimedOutError:
+                        pass
+                await sends
+                self.assertEqual(bytes(got), data)
+
+    async def test_a_connect_that_nobody_answers_ends_at_its_deadline(self):
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            async with weft.Worker(settings={"log.level": "none"}) as worker:
+                with self.assertRaises(weft.TimedOutError):
+                    await worker.connect(silent.getsockname(), deadline=0.05)
+                ep = worker.connect_now(silent.getsockname())
+                with self.assertRaises(weft.TimedOutError):
+                    await ep.ready(deadline=0.05)
+                ep.abort()
 
     async def test_a_cancelled_connect_leaves_nothing(self):
         async with weft.Worker() as one, weft.Worker() as two:
