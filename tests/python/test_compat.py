@@ -60,15 +60,17 @@ class Ucp(Compat):
         await server.recv(got, tag="b")
         await client.send_obj(array.array("d", [1.5, 2.5]))
         self.assertEqual(await server.recv_obj(), array.array("d", [1.5, 2.5]).tobytes())
-        ucp.register_am_allocator(bytearray, "host")
         await client.am_send(b"active")
         self.assertEqual(await server.am_recv(), bytearray(b"active"))
+        ucp.register_am_allocator(lambda size: array.array("b", bytes(size)), "host")
+        await client.am_send(b"array")
+        self.assertEqual(await server.am_recv(), array.array("b", b"array"))
         with self.assertRaises(ucp.UCXError):
             ucp.register_am_allocator(bytearray, "rocm")
         await client.flush()
         await ucp.flush()
         ucp.fence()
-        self.assertFalse(client.cuda_support())
+        self.assertTrue(client.cuda_support())
         self.assertIn("transport", client.ucx_info())
 
     async def test_worker_addresses_and_forced_tags(self):
@@ -132,7 +134,8 @@ class Ucp(Compat):
         self.assertEqual(len(ucp.get_ucx_version()), 3)
         self.assertGreaterEqual(ucp.progress(), 0)
         self.assertRegex(ucp.get_address("lo"), r"^127\.")
-        ep = await ucp.create_endpoint(ucp.get_address(), ucp.create_listener(lambda ep: None).port)
+        listener = ucp.create_listener(lambda ep: None)
+        ep = await ucp.create_endpoint(ucp.get_address(), listener.port)
         await ep.close()
         ucp.reset()
         ucp.init()
@@ -213,6 +216,26 @@ class Ucxx(Compat):
             numpy.testing.assert_array_equal(got.view(was.dtype), was)
             if was.size:
                 got[0] = 7  # it is the receiver's
+
+    async def test_probes_by_the_tags_of_an_endpoint(self):
+        client, server, _ = await connected(ucxx)
+        context, tag = server._ctx, ucxx.types.Tag(server._tags["msg_recv"])
+        self.assertFalse(context.tag_probe(tag).matched or server._ep.am_probe())
+        for remove in (False, True):
+            await client.send(b"0123456789")
+            while not (found := context.tag_probe(tag, remove=remove)).matched:
+                ucxx.progress()
+            self.assertEqual((found.sender_tag, found.length, found.handle is None), (tag, 10, not remove))
+            got = bytearray(10)
+            await (context.recv_with_handle(got, found) if remove else context.recv(got, tag))
+            self.assertEqual(got, b"0123456789")
+        await client.am_send(b"active")
+        while not server._ep.am_probe():
+            ucxx.progress()
+        self.assertEqual(bytes(await server.am_recv()), b"active")
+        self.assertIs(ucxx.core.Endpoint, ucxx.Endpoint)
+        self.assertFalse(ucxx.core._get_ctx().progress_mode.startswith("thread"))
+        self.assertIs(server.ucxx_endpoint, server.ucp_endpoint)
 
     async def test_options_of_progress_are_accepted(self):
         ucxx.init(progress_mode="thread", enable_delayed_submission=True, enable_python_future=True, connect_timeout=2)

@@ -7,6 +7,7 @@ import unittest
 import weft
 from pair import Case, pair
 from weft import _arrays, _core
+from weft.compat import ucp, ucxx
 from weft.rma import Remote
 
 DOUBLE = os.environ.get("WEFT_TEST_CUDA_DOUBLE", "")
@@ -124,6 +125,26 @@ class Device(Case):
             self.assertEqual(got[3].__cuda_array_interface__["shape"], (len(DATA),))
             with self.assertRaises(AttributeError):
                 got[3].__array_interface__
+
+    async def test_programs_for_ucx_take_it(self):
+        for module in (ucp, ucxx):
+            accepted = asyncio.Queue()
+            listener = module.create_listener(accepted.put)
+            client = await module.create_endpoint("127.0.0.1", listener.port)
+            server = await accepted.get()
+            got = Array(size=len(DATA))
+            await asyncio.gather(client.send(Array(DATA), tag=5), server.recv(got, tag=5))
+            self.assertEqual(bytes_of(got), DATA)
+            for allocator, read in ((bytearray, bytes), (lambda size: Array(size=size), bytes_of)):
+                _, got = await asyncio.gather(client.send_obj(Array(DATA)), server.recv_obj(allocator=allocator))
+                self.assertEqual(read(got), DATA)
+            await asyncio.gather(client.am_send(Array(b"few")), asyncio.sleep(0))
+            self.assertEqual(bytes(await server.am_recv()), b"few")  # no allocator for "cuda": the host's
+            module.get_ucp_worker().register_am_allocator(lambda size: Array(size=size), "cuda")
+            _, got = await asyncio.gather(client.am_send(Array(DATA)), server.am_recv())
+            self.assertEqual(bytes_of(got), DATA)
+            await client.close()
+            module.reset()
 
     async def test_collectives_take_it(self):
         async with weft.Worker() as worker:

@@ -4,6 +4,7 @@ from __future__ import annotations
 import array
 import asyncio
 import contextlib
+import logging
 import os
 import socket
 import struct
@@ -12,11 +13,11 @@ import threading
 import types
 from typing import Any, Callable, Iterator, Mapping
 
-from .. import _core, errors
+from .. import _arrays, _core, errors
 from .._endpoint import Endpoint as WeftEndpoint
 from .._worker import Context, Worker
 
-_UNTAGGED = 0xFFFFFFFF  # of messages without a tag
+UNTAGGED = 0xFFFFFFFF  # of messages without a tag
 _thread = threading.local()
 
 
@@ -109,6 +110,17 @@ def submodule(parent: str, name: str, members: Mapping[str, Any]) -> types.Modul
     return made
 
 
+def size_of(buffer: Any) -> int:
+    """The bytes of a buffer or an array, be it of the host or of a GPU."""
+    block = _arrays.device_block(buffer)
+    if block is None:
+        try:
+            return memoryview(buffer).nbytes
+        except TypeError:
+            block = _arrays.find_buffer(buffer, False)
+    return block.nbytes
+
+
 @contextlib.contextmanager
 def translated(classes: Mapping[Any, type[Exception]], other: type[Exception]) -> Iterator[None]:
     """Weft's errors as those of the interface."""
@@ -136,7 +148,7 @@ class EndpointBase:
         return self._ep.uid
 
     def _tag(self, tag: Any) -> Any:
-        return _UNTAGGED if tag is None else tag
+        return UNTAGGED if tag is None else tag
 
     async def send(self, buffer: Any, tag: Any = None, force_tag: bool = False) -> None:
         """Sends a buffer. A forced tag is sent as it is, for `recv(buffer, tag)` of the peer's module."""
@@ -165,7 +177,7 @@ class EndpointBase:
 
     def __del__(self) -> None:
         """An endpoint without a reference is closed, and the callback is called, as theirs do."""
-        ep = self.__dict__.get("_ep")
+        ep = getattr(self, "_ep", None)  # self.__dict__ would make a dict, by which a collection finds it in use
         if ep is not None and ep.on_close is not None and ep.alive:
             callback, ep.on_close = ep.on_close, None
             callback(ep, None)
@@ -200,8 +212,7 @@ class EndpointBase:
 
     async def send_obj(self, obj: Any, tag: Any = None) -> None:
         """Sends a buffer whose length the receiver does not know."""
-        length = memoryview(obj).nbytes
-        await self.send(array.array("Q", [length]), tag)
+        await self.send(array.array("Q", [size_of(obj)]), tag)
         await self.send(obj, tag)
 
     async def recv_obj(self, tag: Any = None, allocator: Callable[[int], Any] = bytearray) -> Any:
@@ -245,6 +256,15 @@ class ListenerBase:
 
     def close(self) -> None:
         self._listener.close()
+
+    def __del__(self) -> None:
+        """A listener without a reference is closed, as theirs is."""
+        if getattr(self, "_listener", None) is None or self._listener.closed:
+            return
+        if self._active[0]:
+            logging.getLogger("ucx").warning("Listener object is being destroyed; %d callbacks of clients have not ended",
+                                             self._active[0])
+        self.close()
 
 
 def listen(make: Callable[[WeftEndpoint], Any], callback: Callable[[Any], Any], port: int | None) -> tuple[Any, list[int]]:

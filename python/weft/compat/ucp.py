@@ -1,8 +1,8 @@
 """The asynchronous interface of UCX-Py over Weft: `import weft.compat.ucp as ucp`.
 
-Differences: options and environment variables of UCX have no meaning; memory of GPUs is not supported; there is no progress
-mode, and no progress task; a worker belongs to its thread, so `reset` closes this thread's. A listener is on all interfaces
-only if a cluster key or the setting tcp.insecure allows it, else on loopback.
+Differences: options and environment variables of UCX have no meaning; there is no progress mode, and no progress task; a
+worker belongs to its thread, so `reset` closes this thread's. A listener is on all interfaces only if a cluster key or the
+setting tcp.insecure allows it, else on loopback.
 """
 from __future__ import annotations
 
@@ -92,7 +92,8 @@ class Endpoint(_shared.EndpointBase):
             await self._ep.flush()
 
     def cuda_support(self) -> bool:
-        return False
+        """Memory of a GPU is sent and received as any other."""
+        return True
 
     def ucx_info(self) -> str:
         return "\n".join("%s: %s" % pair for pair in self._ep.describe().items())
@@ -112,17 +113,25 @@ def init(options: dict[str, str] | None = None, env_takes_precedence: bool = Fal
 def create_listener(callback_func: Callable[[Endpoint], Any], port: int | None = None,
                     endpoint_error_handling: bool = True) -> Listener:
     with _translated():
+        _receives_bytearrays()
         return Listener(*_shared.listen(Endpoint, callback_func, port))
 
 
 async def create_endpoint(ip_address: str, port: int, endpoint_error_handling: bool = True) -> Endpoint:
     with _translated():
+        _receives_bytearrays()
         return Endpoint(await _shared.connect((ip_address, port)))
 
 
 async def create_endpoint_from_worker_address(address: bytes, endpoint_error_handling: bool = True) -> Endpoint:
     with _translated():
+        _receives_bytearrays()
         return Endpoint(_shared.connect_by_address(address))
+
+
+def _receives_bytearrays() -> None:
+    """am_recv gives what the registered allocator makes, and a bytearray without one."""
+    get_ucp_worker()._allocators.setdefault("host", bytearray)
 
 
 def get_ucx_address_from_buffer(buffer: Any) -> _shared.Address:
@@ -135,7 +144,8 @@ async def recv(buffer: Any, tag: int) -> int:
 
 
 def register_am_allocator(allocator: Callable[[int], Any], allocator_type: str) -> None:
-    """allocator_type: "host". "cuda" is UCXError."""
+    """allocator_type: "host", or "cuda" for what was sent from memory of a GPU; without the latter it arrives in memory of
+    the host."""
     with _translated():
         get_ucp_worker().register_am_allocator(allocator, allocator_type)
 

@@ -1,8 +1,8 @@
 """The asynchronous interface of ucxx over Weft: `import weft.compat.ucxx as ucxx`.
 
-Differences: options and environment variables of UCX have no meaning; memory of GPUs is not supported; progress modes,
-delayed submission and Python futures are accepted and ignored, because there is no thread and no task; a worker belongs to
-its thread. A listener is on all interfaces only if a cluster key or the setting tcp.insecure allows it, else on loopback.
+Differences: options and environment variables of UCX have no meaning; progress modes, delayed submission and Python futures
+are accepted and ignored, because there is no thread and no task; a worker belongs to its thread. A listener is on all
+interfaces only if a cluster key or the setting tcp.insecure allows it, else on loopback.
 """
 from __future__ import annotations
 
@@ -86,8 +86,54 @@ def _array_of(memory: Any) -> Any:
     return numpy.asarray(memory)
 
 
+def _probed(found: Any) -> SimpleNamespace:
+    """What a probe of the worker's found, as theirs: `handle` is there if it was removed."""
+    if found is None:
+        return SimpleNamespace(matched=False, sender_tag=Tag(0), length=0, handle=None)
+    if isinstance(found, _core.TakenMessage):
+        return SimpleNamespace(matched=True, sender_tag=Tag(found.tag), length=found.len, handle=found)
+    return SimpleNamespace(matched=True, sender_tag=Tag(found[1]), length=found[0], handle=None)
+
+
+class ApplicationContext:
+    """This thread's worker by the names of theirs: messages under a forced tag, of any endpoint."""
+
+    progress_mode = "polling"  # a program may call progress(); none has to
+
+    worker = property(lambda self: get_ucxx_worker())
+
+    def tag_probe(self, tag: int, remove: bool = False) -> SimpleNamespace:
+        with _translated():
+            worker = get_ucxx_worker()
+            return _probed((worker.tag_take if remove else worker.tag_probe)(tag, TagMaskFull))
+
+    async def recv(self, buffer: Any, tag: int) -> int:
+        return await recv(buffer, tag)
+
+    async def recv_with_handle(self, buffer: Any, probed: Any) -> int:
+        """Receives a message that tag_probe removed."""
+        with _translated():
+            request = probed.handle.post_recv(buffer)
+            if isinstance(request, _core.Request):
+                await get_ucxx_worker().complete(request)
+        return probed.length
+
+
+def _get_ctx() -> ApplicationContext:
+    return ApplicationContext()
+
+
 class Endpoint(_shared.EndpointBase):
     _translated = staticmethod(_translated)
+
+    ucxx_endpoint = ucp_endpoint = property(lambda self: self._ep)  # Weft's endpoint behind this one
+    _ctx = property(lambda self: ApplicationContext())
+
+    @property
+    def _tags(self) -> dict[str, Tag]:
+        """The forced tags of messages without a tag."""
+        return {"msg_send": Tag(self._ep._peer_number << 32 | _shared.UNTAGGED),
+                "msg_recv": Tag(self._ep._number << 32 | _shared.UNTAGGED)}
 
     @property
     def alive(self) -> bool:
@@ -119,7 +165,7 @@ class Endpoint(_shared.EndpointBase):
             with _translated():
                 await self._ep.send_frames(buffers)
             return
-        sizes = [memoryview(buffer).nbytes for buffer in buffers]
+        sizes = [_shared.size_of(buffer) for buffer in buffers]
         for part in (array.array("Q", [len(sizes)]), array.array("Q", sizes), *buffers):
             await self.send(part, tag=tag, force_tag=force_tag)
 
@@ -146,16 +192,10 @@ class Endpoint(_shared.EndpointBase):
     def tag_probe(self, tag: Any = None, force_tag: bool = False, remove: bool = False) -> Any:
         """What waits under the tag: an object with `matched`, `sender_tag`, `length`, and `handle` (remove) for
         recv_with_handle."""
+        if force_tag:
+            return ApplicationContext().tag_probe(tag, remove)
         with _translated():
-            if force_tag:
-                worker = self._ep.worker
-                found = (worker.tag_take if remove else worker.tag_probe)(tag, 0xFFFFFFFFFFFFFFFF)
-            else:
-                found = self._ep.tag_probe(self._tag(tag), remove=remove)
-        if found is None:
-            return SimpleNamespace(matched=False, sender_tag=Tag(0), length=0, handle=None)
-        taken = isinstance(found, _core.TakenMessage)
-        return SimpleNamespace(matched=True, sender_tag=Tag(found.tag if taken else found[1]), length=found.len if taken else found[0], handle=found if taken else None)
+            return _probed(self._ep.tag_probe(self._tag(tag), remove=remove))
 
     async def recv_with_handle(self, buffer: Any, probed: Any) -> int:
         """Receives a message that tag_probe removed."""
@@ -212,6 +252,6 @@ def stop_notifier_thread() -> None:
     """Nothing to stop: there is no thread."""
 
 
-__getattr__ = _shared.absent(__name__, {"_lib": "the core interface", "core": "import weft.compat.ucxx itself",
-                                        "testing": "tools of ucxx's own tests",
+core = _shared.submodule(__name__, "core", {name: value for name, value in globals().items() if name[:2] != "__"})
+__getattr__ = _shared.absent(__name__, {"_lib": "the core interface", "testing": "tools of ucxx's own tests",
                                         "register_am_allocator": "neither has ucxx; weft.Worker has it"})
