@@ -27,6 +27,17 @@ async def pair(address="weft://127.0.0.1"):
     return comm, await accepted.get()
 
 
+class Broken:
+    """Raises EOFError where it is unpickled."""
+
+    def __reduce__(self):
+        return raise_eof, ()
+
+
+def raise_eof():
+    raise EOFError("the end")
+
+
 @unittest.skipIf(distributed is None, "no distributed here")
 class Comms(unittest.IsolatedAsyncioTestCase):
     async def test_messages_arrive_with_their_arrays(self):
@@ -65,8 +76,38 @@ class Comms(unittest.IsolatedAsyncioTestCase):
                 comm.abort()
 
     async def test_nobody_listens(self):
-        with self.assertRaises(OSError):
+        begun = asyncio.get_running_loop().time()
+        with self.assertRaises(OSError) as raised:
             await connect("weft://127.0.0.1:1", timeout=0.2)
+        self.assertGreaterEqual(asyncio.get_running_loop().time() - begun, 0.15)  # it dials again until then
+        self.assertIn("weft://127.0.0.1:1", str(raised.exception))
+
+    async def test_each_side_says_whether_it_deserializes(self):
+        value = {"op": "update", "x": distributed.protocol.to_serialize([1, 2, 3])}
+        for deserialize in (True, False):
+            accepted = asyncio.Queue()
+            async with listen("weft://127.0.0.1", accepted.put, deserialize=deserialize) as listener:
+                a = await connect(listener.contact_address, deserialize=not deserialize)
+                b = await accepted.get()
+                for writer, reader, whole in ((a, b, deserialize), (b, a, not deserialize)):
+                    await writer.write(value)
+                    got = await reader.read()
+                    self.assertEqual(isinstance(got["x"], distributed.protocol.Serialized), not whole)
+                    if not whole:  # what was not opened is sent on as it came
+                        await reader.write(got)
+                        got = await writer.read()
+                    self.assertEqual((got["op"], got["x"]), ("update", [1, 2, 3]))
+                a.abort()
+                b.abort()
+
+    async def test_an_end_of_file_within_a_message_closes_both_sides(self):
+        a, b = await pair()
+        await a.write({"x": distributed.protocol.to_serialize(Broken())})
+        with self.assertRaises(CommClosedError):
+            await b.read()
+        with self.assertRaises(CommClosedError):
+            await a.read()
+        self.assertTrue(a.closed() and b.closed())
 
     async def test_a_hundred_listeners_have_an_address_each(self):
         listeners = [await listen("weft://127.0.0.1", print) for _ in range(100)]
