@@ -34,7 +34,10 @@ def _class_of(status: int, name: str, sentence: str, hint: str) -> type[WeftErro
     also = _ALSO.get(short)
     bases = (WeftError, also) if also else (WeftError,)
     title = "".join(part.capitalize() for part in short.split("_")) + "Error"
-    return type(title, bases, {"__doc__": sentence, "__module__": __name__, "status": status, "name": name, "hint": hint})
+    members: dict[str, object] = {"__doc__": sentence, "__module__": __name__, "status": status, "name": name, "hint": hint}
+    if also is MemoryError:  # its own __new__ refuses a class of two bases, which unpickling by tblib (Dask) asks for
+        members["__new__"] = lambda cls, *args, **kwds: BaseException.__new__(cls, *args)
+    return type(title, bases, members)
 
 
 _classes: dict[int, type[WeftError]] = {row[0]: _class_of(*row) for row in _core.statuses if row[0] < 0}

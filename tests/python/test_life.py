@@ -388,6 +388,7 @@ class Plain(unittest.TestCase):
         self.assertEqual(len(weft.errors.__all__), 1 + 35)
         for name in weft.errors.__all__:
             error = getattr(weft, name)("why")
+            self.assertIs(type(type(error).__new__(type(error), "why")), type(error))
             other = pickle.loads(pickle.dumps(error))
             self.assertEqual((type(other), str(other), other.status), (type(error), "why", error.status))
 
