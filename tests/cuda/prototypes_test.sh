@@ -28,6 +28,7 @@ SAME(CUhostFn, cuda_host_fn);
 SAME(CUmodule, cuda_module);
 SAME(CUfunction, cuda_function);
 SAME(CUmemGenericAllocationHandle, cuda_handle);
+SAME(CUmemoryPool, cuda_pool);
 _Static_assert(sizeof(CUresult) == sizeof(cuda_result), "CUresult");
 _Static_assert(sizeof(CUstreamCaptureStatus) == sizeof(cuda_capture), "CUstreamCaptureStatus");
 _Static_assert(sizeof(CUpointer_attribute) == sizeof(cuda_attribute), "CUpointer_attribute");
@@ -43,6 +44,10 @@ _Static_assert(CU_POINTER_ATTRIBUTE_MEMORY_TYPE == CUDA_POINTER_KIND, "attribute
 _Static_assert(CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD == 1, "as in dmabuf.c");
 _Static_assert(sizeof(CUmemAllocationHandleType) == sizeof(cuda_handle_type), "CUmemAllocationHandleType");
 _Static_assert(CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES == CUDA_POINTER_HANDLE_TYPES, "attribute");
+_Static_assert(CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE == CUDA_POINTER_POOL, "attribute");
+_Static_assert(CU_POINTER_ATTRIBUTE_MAPPING_SIZE == CUDA_POINTER_MAPPING_LEN, "attribute");
+_Static_assert(CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR == CUDA_POINTER_MAPPING_BEGIN, "attribute");
+_Static_assert(sizeof(CUmemPoolPtrExportData) == sizeof(struct cuda_pool_pointer), "CUmemPoolPtrExportData");
 _Static_assert(CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR == 1, "as in memory_file.c");
 _Static_assert(CU_MEM_LOCATION_TYPE_DEVICE == 1 && CU_MEM_ACCESS_FLAGS_PROT_READWRITE == 3, "as there");
 _Static_assert(sizeof(CUmemAccessDesc) == sizeof(struct cuda_access), "CUmemAccessDesc");
@@ -77,6 +82,7 @@ MEMBER(WidthInBytes) MEMBER(Height) MEMBER(Depth)
 #define cuda_access CUmemAccessDesc_st
 #define cuda_range_handle CUmemRangeHandleType
 #define cuda_ipc_handle CUipcMemHandle_st
+#define cuda_pool_pointer CUmemPoolPtrExportData_st
 #undef CUDA_MEMCPY2D_st
 #undef CUDA_MEMCPY3D_st
 #define CUDA_CALL(field, symbol, parameters) \

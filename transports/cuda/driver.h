@@ -23,6 +23,7 @@ typedef struct CUctx_st *cuda_context;
 typedef struct CUstream_st *cuda_stream;
 typedef struct CUmod_st *cuda_module;
 typedef struct CUfunc_st *cuda_function;
+typedef struct CUmemPoolHandle_st *cuda_pool;
 typedef unsigned cuda_device_attribute;
 typedef unsigned cuda_handle_type;      /* CUmemAllocationHandleType */
 typedef unsigned long long cuda_handle; /* CUmemGenericAllocationHandle */
@@ -38,7 +39,10 @@ enum {
     CUDA_POINTER_DEVICE = 9,
     CUDA_POINTER_RANGE_BEGIN = 11,
     CUDA_POINTER_RANGE_LEN = 12,
-    CUDA_POINTER_HANDLE_TYPES = 14
+    CUDA_POINTER_HANDLE_TYPES = 14,
+    CUDA_POINTER_POOL = 17,
+    CUDA_POINTER_MAPPING_LEN = 18,
+    CUDA_POINTER_MAPPING_BEGIN = 19
 };
 
 /* A copy of `rows` blocks of `width` bytes, with the names of cuda.h. */
@@ -82,6 +86,10 @@ struct cuda_access {
 };
 struct cuda_ipc_handle {
     char bytes[64];
+};
+/* CUmemPoolPtrExportData: an allocation of a pool. */
+struct cuda_pool_pointer {
+    unsigned char bytes[64];
 };
 
 struct cuda_driver {

@@ -12,13 +12,15 @@
 #include <unistd.h>
 
 enum { MOST_UNUSED = 64 };
+#define OF_A_FILE ((uint64_t)1 << 63) /* no number of the driver's has it */
 
 /* An open handle; or (at NULL) memory of this process. */
 struct cuda_import {
     struct list of_all;
     struct cuda_export of;
     cuda_context context;
-    char *at; /* the allocation, here */
+    struct cuda_mapped mapped; /* by its file */
+    char *at;                  /* the allocation, here */
     uint32_t users;
 };
 
@@ -47,12 +49,21 @@ static bool can_export(const struct cuda_driver *driver) {
            driver->device_uuid && driver->pointer_attribute;
 }
 
+/* By a file: what memory_file.h remembers. The range is that of the file then. */
+static weft_status_t get_file(const void *at, size_t len, struct cuda_export *made) {
+    struct cuda_file_range range = {made->base, made->size, made->buffer, {0}, {{0}}};
+    weft_status_t st = weft__cuda_file_of((uintptr_t)at, len, &range);
+    if (st < 0) return st;
+    made->base = range.base, made->size = range.size;
+    made->buffer = OF_A_FILE | range.number;
+    made->file = range.file;
+    memcpy(&made->handle, &range.pointer, sizeof range.pointer);
+    return WEFT_OK;
+}
+
 static weft_status_t get_handle(const struct cuda_driver *driver, const struct cuda_memory *memory,
                                 struct cuda_export *made) {
     cuda_context popped;
-    if (driver->device_uuid(&made->device, memory->device) != 0) return WEFT_ERR_UNSUPPORTED;
-    if (weft__cuda_file_of(made->base, made->size, made->buffer, &made->file) == WEFT_OK)
-        return WEFT_OK; /* memory_file.h remembers it */
     if (memory->context && driver->context_push(memory->context) != 0) return WEFT_ERR_UNSUPPORTED;
     cuda_result result = driver->ipc_handle(&made->handle, made->base);
     if (memory->context) (void)driver->context_pop(&popped);
@@ -60,7 +71,8 @@ static weft_status_t get_handle(const struct cuda_driver *driver, const struct c
 }
 
 static weft_status_t export_allocation(const struct cuda_driver *driver,
-                                       const struct cuda_memory *memory, struct cuda_export *made) {
+                                       const struct cuda_memory *memory, const void *at, size_t len,
+                                       struct cuda_export *made) {
     struct cuda_export new = {
         .process = this_process(), .base = (uintptr_t)memory->base, .size = memory->len};
     if (driver->pointer_attribute(&new.buffer, CUDA_POINTER_BUFFER, new.base) != 0)
@@ -73,7 +85,9 @@ static weft_status_t export_allocation(const struct cuda_driver *driver,
         *made = *known;
         return WEFT_OK;
     }
-    weft_status_t st = get_handle(driver, memory, &new);
+    if (driver->device_uuid(&new.device, memory->device) != 0) return WEFT_ERR_UNSUPPORTED;
+    weft_status_t st = get_file(at, len, &new);
+    if (st < 0) st = get_handle(driver, memory, &new);
     if (st < 0) return st;
     if (cache && !new.file.process) cache->exported[cache->next_exported++ % N_CUDA_EXPORTS] = new;
     *made = new;
@@ -86,7 +100,7 @@ weft_status_t weft__cuda_export(const void *at, size_t len, struct cuda_export *
     struct cuda_export made;
     if (!can_export(driver) || !weft__cuda_find(at, &memory) || memory.managed)
         return WEFT_ERR_UNSUPPORTED;
-    weft_status_t st = export_allocation(driver, &memory, &made);
+    weft_status_t st = export_allocation(driver, &memory, at, len, &made);
     if (st < 0) return st;
     made.address = (uintptr_t)at;
     made.len = len;
@@ -118,7 +132,8 @@ static struct cuda_import *find_open(const struct cuda_export *e, cuda_context c
             import->of.buffer == e->buffer && import->of.base == e->base &&
             import->of.size == e->size &&
             memcmp(&import->of.handle, &e->handle, sizeof e->handle) == 0 &&
-            import->of.file.process == e->file.process && import->of.file.fd == e->file.fd)
+            import->of.file.process == e->file.process && import->of.file.fd == e->file.fd &&
+            import->of.file.kind == e->file.kind)
             return import;
     }
     return NULL;
@@ -130,7 +145,7 @@ static void close_import(struct cuda_import *import) {
     list_remove(&import->of_all);
     bool entered = import->context && driver->context_push(import->context) == 0;
     if (import->of.file.process)
-        weft__cuda_file_unmap((cuda_pointer)(uintptr_t)import->at, import->of.size);
+        weft__cuda_file_unmap(&import->mapped);
     else
         (void)driver->ipc_close((cuda_pointer)(uintptr_t)import->at);
     if (entered) (void)driver->context_pop(&popped);
@@ -166,7 +181,10 @@ static weft_status_t open_handle(const struct cuda_driver *driver, struct cuda_i
     if (import->context && driver->context_push(import->context) != 0) return WEFT_ERR_UNSUPPORTED;
     weft_status_t st;
     if (import->of.file.process) {
-        st = weft__cuda_file_map(&import->of.file, import->of.size, &at);
+        struct cuda_pool_pointer pointer;
+        memcpy(&pointer, &import->of.handle, sizeof pointer);
+        st = weft__cuda_file_map(&import->of.file, &pointer, import->of.size, &import->mapped);
+        at = import->mapped.at;
     } else {
         cuda_result result = driver->ipc_open(&at, import->of.handle, PEERS_TOO);
         st = result == 0                    ? WEFT_OK
@@ -181,7 +199,7 @@ static weft_status_t open_handle(const struct cuda_driver *driver, struct cuda_i
 /* The peer may have named another size than the allocation has. A file is mapped in that size. */
 static bool is_so_large(const struct cuda_import *import) {
     struct cuda_memory memory;
-    if (import->of.file.process) return true;
+    if (import->of.file.process && !import->mapped.pool) return true;
     if (!weft__cuda_find(import->at, &memory)) return false;
     size_t before = (size_t)(import->at - (char *)memory.base);
     return import->of.size <= memory.len - before;
@@ -217,8 +235,11 @@ static void use_import(struct cuda_import *import) {
 static weft_status_t import_own(const struct cuda_export *e, struct cuda_import **import_p,
                                 void **at_p) {
     struct cuda_memory memory;
-    if (!weft__cuda_find((void *)(uintptr_t)e->address, &memory) || memory.managed ||
-        (uintptr_t)memory.base != e->base || memory.len != e->size)
+    uintptr_t first;
+    if (!weft__cuda_find((void *)(uintptr_t)e->address, &memory) || memory.managed)
+        return WEFT_ERR_INVALID_PARAM;
+    first = (uintptr_t)memory.base;
+    if (e->base < first || e->base - first > memory.len || e->size > memory.len - (e->base - first))
         return WEFT_ERR_INVALID_PARAM;
     struct cuda_import *import = weft__new(NULL, struct cuda_import);
     if (!import) return WEFT_ERR_NO_MEMORY;

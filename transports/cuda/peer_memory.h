@@ -1,6 +1,6 @@
 /*
  * Device memory of another process on this host: by CUDA IPC, or, for memory of virtual memory
- * management, by its file (memory_file.h).
+ * management and of pools, by its file (memory_file.h).
  *
  * The owner exports a range: plain data that it sends to the other process. That imports it, and
  * gets an address that copies work with in its own contexts. Handles are opened once for each
@@ -18,11 +18,11 @@
 
 struct cuda_export {
     uint64_t process; /* a random number of the exporter */
-    uint64_t buffer;  /* the driver's number of the allocation */
+    uint64_t buffer;  /* the driver's number of the allocation, or the exporter's of the file */
     uint64_t base, size, address, len;
     struct cuda_uuid device;
     struct cuda_ipc_handle handle;
-    struct cuda_file file; /* in place of the handle, where it has a process */
+    struct cuda_file file; /* in place of the handle, where it has a process; of a pool, both */
 };
 
 /* Errors: UNSUPPORTED: no device memory, or none that the driver exports. Any thread. */

@@ -16,6 +16,19 @@ struct block {
 };
 
 unsigned double_blocks;
+static struct reservation reservations[MOST];
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+
+static struct reservation *find_reservation(pointer at) {
+    for (int i = 0; i < MOST; i++)
+        if (at - (pointer)(uintptr_t)reservations[i].device < reservations[i].len)
+            return &reservations[i];
+    return NULL;
+}
+static void *reserve(void *at, size_t len) {
+    return mmap(at, len, PROT_NONE,
+                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | (at ? MAP_FIXED : 0), -1, 0);
+}
 
 #pragma GCC diagnostic ignored "-Wmissing-prototypes"
 
@@ -70,18 +83,42 @@ result cuMemImportFromShareableHandle(struct block **handle, void *os_handle, un
 
 result cuMemAddressReserve(pointer *at, size_t len, size_t alignment, pointer hint,
                            unsigned long long flags) {
-    void *found = mmap(NULL, len, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    *at = (pointer)(uintptr_t)found;
-    return found == MAP_FAILED ? OUT_OF_MEMORY : SUCCESS;
+    struct reservation made = {reserve(NULL, len), reserve(NULL, len), len};
+    result r = OUT_OF_MEMORY;
+    if (made.device == MAP_FAILED || made.alias == MAP_FAILED) return r;
+    pthread_mutex_lock(&mutex);
+    for (int i = 0; i < MOST && r != SUCCESS; i++) {
+        if (reservations[i].len) continue;
+        reservations[i] = made;
+        *at = (pointer)(uintptr_t)made.device;
+        r = SUCCESS;
+    }
+    pthread_mutex_unlock(&mutex);
+    return r;
 }
 result cuMemAddressFree(pointer at, size_t len) {
-    return munmap((void *)(uintptr_t)at, len) == 0 ? SUCCESS : INVALID_VALUE;
+    pthread_mutex_lock(&mutex);
+    struct reservation *found = find_reservation(at), was = {0};
+    if (found && found->len == len && (pointer)(uintptr_t)found->device == at) {
+        was = *found;
+        *found = (struct reservation){0};
+    }
+    pthread_mutex_unlock(&mutex);
+    if (!was.len || double_find(at)) return INVALID_VALUE;
+    munmap(was.device, len);
+    munmap(was.alias, len);
+    return SUCCESS;
 }
+/* A handle is mapped whole, or its first bytes. */
 result cuMemMap(pointer at, size_t len, size_t offset, struct block *handle,
                 unsigned long long flags) {
+    pthread_mutex_lock(&mutex);
+    const struct reservation *there = find_reservation(at);
+    pthread_mutex_unlock(&mutex);
+    if (!there || at - (pointer)(uintptr_t)there->device + len > there->len) return INVALID_VALUE;
     if (offset || len > handle->len || double_find(at)) return INVALID_VALUE;
     int fd = fcntl(handle->fd, F_DUPFD_CLOEXEC, 0);
-    struct allocation *a = double_map_at((void *)(uintptr_t)at, NULL, fd, len, false);
+    struct allocation *a = double_map_at((void *)(uintptr_t)at, there, fd, len);
     if (!a) return OUT_OF_MEMORY;
     use(a->block = handle);
     return SUCCESS;
@@ -90,16 +127,15 @@ result cuMemMap(pointer at, size_t len, size_t offset, struct block *handle,
 result cuMemSetAccess(pointer at, size_t len, const void *access, size_t n) {
     return double_find(at) && access && n == 1 ? SUCCESS : INVALID_VALUE;
 }
-/* The addresses stay reserved. */
+/* The addresses stay reserved. A mapping is unmapped whole, and by itself. */
 result cuMemUnmap(pointer at, size_t len) {
     struct allocation *a = double_find(at);
-    if (!a || !a->block || a->len != len) return INVALID_VALUE;
-    struct block *block = a->block;
+    if (!a || !a->block || a->len != len || (pointer)(uintptr_t)a->device != at)
+        return INVALID_VALUE;
+    struct allocation was = *a;
     double_wait_all();
     double_unmap(a);
-    end_use(block);
-    return mmap((void *)(uintptr_t)at, len, PROT_NONE,
-                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) == MAP_FAILED
-               ? OUT_OF_MEMORY
-               : SUCCESS;
+    end_use(was.block);
+    bool reserved = reserve(was.device, len) != MAP_FAILED && reserve(was.alias, len) != MAP_FAILED;
+    return reserved ? SUCCESS : OUT_OF_MEMORY;
 }

@@ -40,6 +40,12 @@ struct context {
     unsigned pushes;
 };
 
+/* Addresses for mappings; their aliases lie in a row, too. */
+struct reservation {
+    char *device, *alias;
+    size_t len;
+};
+
 /* Of device memory, of managed memory, and of a peer's memory that was opened; or (host) of memory
  * of the host that is pinned. */
 struct allocation {
@@ -47,6 +53,8 @@ struct allocation {
     size_t len;
     bool managed, host, registered, opened;
     struct block *block; /* of virtual memory management, mapped here; of no context */
+    const struct reservation *reservation; /* where it is */
+    struct pool *pool;                     /* of a pool, of no context */
     struct context *context;
     unsigned long long buffer_id;
     int fd;
@@ -64,8 +72,11 @@ struct allocation *double_find(pointer at);
 /* Where the double reads and writes `len` bytes at an address of the device, or of the host. NULL:
  * an address of the device that has not so many. */
 char *double_alias(pointer at, size_t len);
-struct allocation *double_map_at(void *at, struct context *context, int fd, size_t len,
-                                 bool managed);
+/* At an address of the reservation. */
+struct allocation *double_map_at(void *at, const struct reservation *reservation, int fd,
+                                 size_t len);
+/* The handle types that allocations of a pool may be exported by. */
+unsigned double_pool_types(const struct pool *pool);
 struct allocation *double_map(struct context *context, int fd, size_t len, bool managed);
 void double_unmap(struct allocation *a);
 

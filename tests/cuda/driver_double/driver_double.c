@@ -72,11 +72,17 @@ struct allocation *double_find(pointer at) {
     return found;
 }
 
+/* Mappings in a row have aliases in a row. */
 char *double_alias(pointer at, size_t len) {
-    const struct allocation *a = double_find(at);
+    const struct allocation *a = double_find(at), *next = a;
     if (!a) return (char *)(uintptr_t)at; /* of the host */
-    size_t offset = at - (pointer)(uintptr_t)a->device;
-    return len <= a->len - offset ? a->alias + offset : NULL;
+    size_t offset = at - (pointer)(uintptr_t)a->device, there = a->len - offset;
+    while (there < len) {
+        next = double_find(at + there);
+        if (!next || !next->reservation || next->reservation != a->reservation) return NULL;
+        there += next->len;
+    }
+    return a->alias + offset;
 }
 void double_write(void *device, const void *from, size_t len) {
     memcpy(double_alias((pointer)(uintptr_t)device, len), from, len);
@@ -96,21 +102,24 @@ static struct allocation *new_allocation(struct allocation made) {
     return a;
 }
 
-struct allocation *double_map(struct context *context, int fd, size_t len, bool managed) {
-    return double_map_at(NULL, context, fd, len, managed);
+static struct allocation *map(struct allocation made, void *at, void *alias) {
+    int access = made.managed ? PROT_READ | PROT_WRITE : PROT_NONE;
+    made.device = mmap(at, made.len, access, MAP_SHARED | (at ? MAP_FIXED : 0), made.fd, 0);
+    made.alias = mmap(alias, made.len, PROT_READ | PROT_WRITE, MAP_SHARED | (alias ? MAP_FIXED : 0),
+                      made.fd, 0);
+    if (made.device == MAP_FAILED || made.alias == MAP_FAILED) return NULL;
+    return new_allocation(made);
 }
-struct allocation *double_map_at(void *at, struct context *context, int fd, size_t len,
-                                 bool managed) {
-    int access = managed ? PROT_READ | PROT_WRITE : PROT_NONE;
-    char *device = mmap(at, len, access, MAP_SHARED | (at ? MAP_FIXED : 0), fd, 0);
-    char *alias = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    if (device == MAP_FAILED || alias == MAP_FAILED) return NULL;
-    return new_allocation((struct allocation){.device = device,
-                                              .alias = alias,
-                                              .len = len,
-                                              .managed = managed,
-                                              .context = context,
-                                              .fd = fd});
+
+struct allocation *double_map(struct context *context, int fd, size_t len, bool managed) {
+    return map((struct allocation){.len = len, .managed = managed, .context = context, .fd = fd},
+               NULL, NULL);
+}
+struct allocation *double_map_at(void *at, const struct reservation *reservation, int fd,
+                                 size_t len) {
+    size_t offset = (size_t)((char *)at - reservation->device);
+    return map((struct allocation){.len = len, .fd = fd, .reservation = reservation}, at,
+               reservation->alias + offset);
 }
 
 void double_unmap(struct allocation *a) {
@@ -308,11 +317,26 @@ static result attribute_of(const struct allocation *a, unsigned attribute, void 
     case 6: *(unsigned *)value = 1; break; /* SYNC_MEMOPS */
     case 7: *(unsigned long long *)value = a ? a->buffer_id : 0; break;
     case 8: *(unsigned *)value = a && a->managed; break;
-    case 9: *(int *)value = !a ? -2 : a->context ? a->context->device : a->block ? 0 : -2; break;
-    case 10: *(unsigned *)value = a && !a->host && !a->managed && !a->opened && !a->block; break;
-    case 11: *(char **)value = a ? a->device : NULL; break;
-    case 12: *(size_t *)value = a ? a->len : 0; break;
-    case 14: *(unsigned long long *)value = a && a->block ? 1 : 0; break;
+    case 9:
+        *(int *)value = !a ? -2 : a->context ? a->context->device : a->block || a->pool ? 0 : -2;
+        break;
+    case 10:
+        *(unsigned *)value = a && !a->host && !a->managed && !a->opened && !a->block && !a->pool;
+        break;
+    /* the addresses that are reserved, of memory that is mapped there */
+    case 11:
+        *(char **)value = !a ? NULL : a->reservation ? a->reservation->device : a->device;
+        break;
+    case 12: *(size_t *)value = !a ? 0 : a->reservation ? a->reservation->len : a->len; break;
+    case 14:
+        *(unsigned long long *)value = !a         ? 0
+                                       : a->block ? 1
+                                       : a->pool  ? double_pool_types(a->pool)
+                                                  : 0;
+        break;
+    case 17: *(struct pool **)value = a ? a->pool : NULL; break;
+    case 18: *(size_t *)value = a ? a->len : 0; break;
+    case 19: *(char **)value = a ? a->device : NULL; break;
     default: return INVALID_VALUE;
     }
     return SUCCESS;

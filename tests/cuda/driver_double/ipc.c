@@ -22,7 +22,7 @@ unsigned double_opened, double_exported;
 
 result cuIpcGetMemHandle(struct handle *handle, pointer at) {
     const struct allocation *a = double_find(at);
-    if (!a || a->host || a->managed || a->opened || a->block) return INVALID_VALUE;
+    if (!a || a->host || a->managed || a->opened || a->block || a->pool) return INVALID_VALUE;
     double_exported++;
     *handle = (struct handle){
         .magic = MAGIC, .pid = getpid(), .fd = a->fd, .device = a->context->device, .len = a->len};

@@ -370,7 +370,7 @@ unsigned double_copies_3d;
 /* Memory of a device belongs to the current context, or was opened there. */
 static bool is_reachable(pointer at) {
     const struct allocation *a = double_find(at);
-    return !a || a->host || a->managed || a->block || a->context == double_current();
+    return !a || a->host || a->managed || a->block || a->pool || a->context == double_current();
 }
 
 /* A copy that is to fail does so in the call, or (double_fail_late) in its stream. */
