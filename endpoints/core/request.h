@@ -68,7 +68,8 @@ struct request_rma {
     uint8_t what, atomic, size;
     bool by_message, answered, windowed, active;
     bool asked;           /* all of it is sent, and the peer will answer */
-    bool on_device;       /* `piece` is device memory, and the request's layout has it too */
+    bool on_device;       /* the request's layout has device memory; `piece` too, but `bounced` */
+    bool bounced;         /* `piece` is memory of the host in place of a device's (rma_bounce.c) */
     bool ordered;         /* later operations wait for it */
     bool waited;          /* a lane switch waits for it */
     bool posted;          /* the transport has all of it; its flush may still wait for room */
@@ -171,6 +172,7 @@ struct weft_request {
         struct batch *batch;          /* control messages that wait for the lane (control.c) */
         struct pieces *pieces;        /* put or get of several pieces (rma_pieces.c) */
         struct rma_packed *packed;    /* put or get that the program packs (rma_layout.c) */
+        char *bounce;                 /* put or get of device memory (rma_bounce.c) */
         struct cuda_export *exported; /* a receive: the sender's device memory (device_fetch.c) */
         struct wire_message *answer;  /* an answer to the peer's operation (rma_target.c) */
     };

@@ -79,17 +79,10 @@ static weft_status_t move_laid_out(weft_ep_t *ep, struct rma_op *op, void *base,
     return op->packed && st != WEFT_IN_PROGRESS ? weft__rma_unpack(op->packed, st) : st;
 }
 
-/* What the transport performs with memory of the host only is copied there first; so are strides
- * that it would perform. */
-static bool goes_from_device(const weft_rkey_t *rkey, const weft_layout_t *layout) {
-    const struct lane_key *key = rkey->key;
-    bool native = key->status == WEFT_OK && key->caps & (CAP_PUT | CAP_GET);
-    return !native || (key->copies_devices && (!layout || weft__layout_is_dense(layout)));
-}
-
-/* Copies that nothing waits for: of the transport, or of messages through staging buffers. */
-static weft_status_t move_from_device(weft_ep_t *ep, struct rma_op *op, void *buf, size_t len,
-                                      const weft_op_t *how) {
+/* Copies that nothing waits for: of the transport, or of messages through staging buffers. A
+ * program's own functions see to a device themselves. */
+static weft_status_t move_on_device(weft_ep_t *ep, struct rma_op *op, void *buf, size_t len,
+                                    const weft_op_t *how) {
     weft_status_t st = WEFT_OK;
     op->piece = (struct rma_piece){.base = buf, .len = len, .count = 1};
     if (how && how->layout) st = weft__rma_lay_out(ep->worker, op, how->layout, buf, len);
@@ -100,20 +93,6 @@ static weft_status_t move_from_device(weft_ep_t *ep, struct rma_op *op, void *bu
     if (st < 0) return st;
     op->on_device = len > 0;
     return len || ep->refuses ? ep->ops->rma(ep, op, how) : WEFT_OK;
-}
-
-/* Device memory has a layout of the library's; a program's own functions see to it themselves. */
-static weft_status_t move_on_device(weft_ep_t *ep, struct rma_op *op, void *buf, size_t len,
-                                    const weft_op_t *how) {
-    weft_op_t own = how ? *how : (weft_op_t){0};
-    weft_layout_t layout;
-    weft_iov_t object;
-    if (goes_from_device(op->rkey, own.layout)) return move_from_device(ep, op, buf, len, how);
-    weft_status_t st =
-        weft__device_layout(ep->worker, own.layout, &(weft_iov_t){buf, len}, 1, &layout, &object);
-    if (st < 0) return st;
-    own.layout = &layout;
-    return move_laid_out(ep, op, object.base, object.len, &own);
 }
 
 static bool is_on_device(const void *buf, const weft_layout_t *layout) {

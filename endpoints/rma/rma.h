@@ -35,8 +35,7 @@ struct rma_op {
     uint64_t remote, operand, compare; /* operand, compare, and the fields below: atomics */
     void *old_p;
     uint8_t atomic, size;
-    /* The piece is device memory: always a request, which no copy of the processor serves. Blocks
-     * at a stride go by messages. */
+    /* The piece is device memory: always a request, which no copy of the processor serves. */
     bool on_device;
     /* The buffer of a layout that the program packs itself. The request owns it once there is
      * one. */
@@ -125,6 +124,15 @@ extern const struct request_kind weft__rma_put_kind, weft__rma_get_kind, weft__r
 
 /* Moves the request to the end of its queue, so that small messages pass a large operation. */
 weft_status_t weft__rma_next_turn(struct weft_request *req);
+
+/* ---- rma_bounce.c: device memory by transports that copy memory of the host only */
+
+/* From now on the request's piece is a buffer of the host. IN_PROGRESS: it is not filled yet; the
+ * request has left its queue, and is submitted again. */
+weft_status_t weft__rma_bounce(struct weft_request *req);
+/* The transport has all of it. IN_PROGRESS: a get that still goes to its device, and finishes
+ * then. */
+weft_status_t weft__rma_land(struct weft_request *req);
 
 /* ---- rma_order.c: operations that wait */
 

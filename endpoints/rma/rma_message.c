@@ -86,6 +86,13 @@ static bool wants_answer(const struct weft_request *req) {
            req->send.flags & WEFT_RMA_REMOTE;
 }
 
+/* A get that still goes to its device is parked, and finishes there. */
+static weft_status_t reach_device(struct weft_request *req) {
+    weft_status_t st = weft__rma_land(req);
+    if (st == WEFT_IN_PROGRESS) weft__request_park(req);
+    return st;
+}
+
 /* All is sent. Buffers in flight complete first; then an operation with an answer waits for it. */
 static weft_status_t all_sent(struct weft_request *req) {
     req->rma.asked = req->rma.by_message && wants_answer(req);
@@ -94,7 +101,7 @@ static weft_status_t all_sent(struct weft_request *req) {
     else if (req->rma.by_message && wants_answer(req))
         weft__request_park(req);
     else
-        return WEFT_OK;
+        return reach_device(req);
     return WEFT_IN_PROGRESS;
 }
 
@@ -227,6 +234,18 @@ static weft_status_t advance_posted(struct weft_request *req) {
     return st == WEFT_OK ? all_sent(req) : st;
 }
 
+/* A transport that copies no devices, or not these blocks, is given memory of the host. */
+static weft_status_t advance_natively(struct weft_request *req) {
+    struct request_rma *r = &req->rma;
+    const struct lane_key *key = r->rkey->key;
+    bool of_device = r->on_device && !r->bounced;
+    weft_status_t st =
+        of_device && !key->copies_devices ? WEFT_ERR_UNSUPPORTED : weft__rma_native_part(req);
+    if (!of_device || st != WEFT_ERR_UNSUPPORTED || key->is_of_device) return st;
+    st = weft__rma_bounce(req);
+    return st == WEFT_OK ? weft__rma_native_part(req) : st;
+}
+
 static weft_status_t advance_rma_message(struct weft_request *req) {
     struct request_rma *r = &req->rma;
     if (r->by_message) return by_message(req);
@@ -234,10 +253,8 @@ static weft_status_t advance_rma_message(struct weft_request *req) {
     weft_status_t st = weft__rkey_status(r->rkey);
     if (st < 0) return st;
     bool of_device = weft__rma_is_of_device(r->rkey, (enum rma_what)r->what);
-    bool suits = !r->on_device || (r->rkey->key->copies_devices && r->piece.count == 1);
-    if (suits &&
-        weft__rma_is_native(req->ep, r->rkey, (enum rma_what)r->what, r->atomic, r->size)) {
-        st = weft__rma_native_part(req);
+    if (weft__rma_is_native(req->ep, r->rkey, (enum rma_what)r->what, r->atomic, r->size)) {
+        st = advance_natively(req);
         if (st == WEFT_OK) return all_sent(req);
         if (st != WEFT_ERR_UNSUPPORTED || of_device)
             return st; /* IN_PROGRESS: it has found its place for the next part */
@@ -260,10 +277,12 @@ static void rma_message_returned(struct weft_request *req, weft_status_t status)
     }
     /* more is to be sent, or an answer is to come */
     if (!request_is_in_flight(&req->core.fsm)) return;
-    if (r->by_message && wants_answer(req) && !r->answered)
+    if (r->by_message && wants_answer(req) && !r->answered) {
         weft__request_park(req);
-    else
-        weft__request_finish(req, WEFT_OK);
+        return;
+    }
+    status = reach_device(req);
+    if (status != WEFT_IN_PROGRESS) weft__request_finish(req, status);
 }
 
 static void release_rma_message(struct weft_request *req) {
@@ -271,7 +290,8 @@ static void release_rma_message(struct weft_request *req) {
     struct weft_request *pieces = req->group;
     req->rma.rkey = NULL;
     req->group = NULL;
-    if (req->packed) req->status = weft__rma_unpack(req->packed, req->status);
+    if (req->packed && !req->rma.on_device)
+        req->status = weft__rma_unpack(req->packed, req->status);
     req->packed = NULL;
     weft__rma_left(req);
     if (pieces) weft__rma_piece_ended(pieces, req->status);

@@ -95,6 +95,7 @@ static void issue(struct weft_request *req) {
     while (!over && req->in_flight.status == WEFT_OK && req->in_flight.count <= PIECES_UNDER_WAY &&
            next(p, &op)) {
         weft_status_t st = weft__rkey_status(op.rkey);
+        op.on_device = weft__is_device_memory(op.piece.base);
         if (st == WEFT_OK) st = start_one(req, &op, &how, &over);
         if (st == WEFT_IN_PROGRESS) req->in_flight.count++;
         if (st < 0) req->in_flight.status = st;
@@ -267,7 +268,8 @@ static weft_status_t move_on_host(weft_ep_t *ep, struct pieces *p, const weft_op
     return st == WEFT_NO_RESOURCE ? as_request(ep, p, op) : st;
 }
 
-/* ---- with local pieces on a device: all local bytes pass one piece of the host's memory */
+/* ---- with local pieces on a device. A few go as operations of their own, which nothing waits for;
+ * of many, all local bytes pass one piece of the host's memory */
 
 struct through_host {
     struct weft_worker *worker;
@@ -282,6 +284,15 @@ static bool has_device(const struct pieces *p) {
     for (size_t i = 0; weft__cuda_active && i < p->n_local; i++)
         if (p->local[i].len && weft__cuda_is_device(p->local[i].base)) return true;
     return false;
+}
+
+/* How many operations they are cut into. */
+static size_t operations(const struct pieces *p) {
+    size_t n = 0;
+    if (p->n_remote == 1 && blocks(p->remote[0].count) == 1) return p->n_local;
+    for (size_t i = 0; i < p->n_remote; i++)
+        n += p->remote[i].stride == p->remote[i].len ? 1 : blocks(p->remote[i].count);
+    return n;
 }
 
 /* Returns how many bytes of the host it is. */
@@ -353,7 +364,7 @@ static weft_status_t move_through_host(weft_ep_t *ep, struct pieces *p, const we
     weft_op_t own = op ? *op : (weft_op_t){0};
     if (own.completion)
         return weft__fail(WEFT_ERR_UNSUPPORTED,
-                          "op->completion is set, and a local piece is in device memory");
+                          "op->completion is set, and a local piece of many is in device memory");
     struct through_host *t = new_through_host(ep->worker, p, op, bytes);
     if (!t) return WEFT_ERR_NO_MEMORY;
     weft_local_t here = {.base = t->bytes, .len = bytes, .count = 1};
@@ -376,7 +387,9 @@ static weft_status_t rma_pieces_move(weft_ep_t *ep, struct pieces *p, const weft
     if (st < 0) return st;
     if (ep->refuses) return ep->ops->rma(ep, NULL, op);
     if (bytes == 0) return WEFT_OK;
-    return has_device(p) ? move_through_host(ep, p, op, bytes) : move_on_host(ep, p, op, bytes);
+    if (!has_device(p)) return move_on_host(ep, p, op, bytes);
+    return operations(p) <= PIECES_UNDER_WAY ? as_request(ep, p, op)
+                                             : move_through_host(ep, p, op, bytes);
 }
 
 /* ---- the program's calls */

@@ -82,7 +82,14 @@ static weft_status_t device_fetch_go(struct device_fetch *fetch, struct cuda_bat
     return st;
 }
 
-/* ---- from a device to devices */
+/* ---- from a device to devices, or to pinned memory of the host: one copy */
+
+/* Where the message has one place in pinned memory. */
+static char *pinned_place(const struct weft_request *req) {
+    const weft_iov_t *iov = req->iov;
+    bool is_one = !req->layout && req->n_iov && iov->len >= req->len;
+    return is_one && weft__cuda_is_pinned(iov->base, req->len) ? iov->base : NULL;
+}
 
 static bool is_dense_on_device(const struct device_memory *to) {
     for (size_t i = 0; to && i < to->n; i++)
@@ -90,7 +97,7 @@ static bool is_dense_on_device(const struct device_memory *to) {
     return to && !to->block && to->is_of_one_place;
 }
 
-static void copied_within(struct cuda_copy *copy, weft_status_t status) {
+static void copied_at_once(struct cuda_copy *copy, weft_status_t status) {
     struct fetched *f = container_of(copy, struct fetched, copy);
     struct device_fetch *fetch = f->of;
     fetch->under_way--;
@@ -111,14 +118,17 @@ static weft_status_t add_pieces(struct device_fetch *fetch, const struct device_
     return st;
 }
 
-static weft_status_t copy_within(struct device_fetch *fetch, const struct device_memory *to) {
+static weft_status_t copy_at_once(struct device_fetch *fetch, const struct device_memory *to,
+                                  char *pinned) {
     struct cuda_batch batch;
     struct fetched *f = weft__new(fetch, struct fetched);
     if (!f) return WEFT_ERR_NO_MEMORY;
-    *f = (struct fetched){.copy.done = copied_within, .of = fetch};
+    *f = (struct fetched){.copy.done = copied_at_once, .of = fetch};
     list_init(&f->copy.under_way);
     weft_status_t st = weft__cuda_batch_begin(&batch, fetch->place, CUDA_READS);
-    if (st == WEFT_OK) st = add_pieces(fetch, to, &batch);
+    if (st == WEFT_OK)
+        st = pinned ? weft__cuda_batch_read(&batch, pinned, fetch->from, fetch->req->len)
+                    : add_pieces(fetch, to, &batch);
     if (st == WEFT_OK) st = device_fetch_go(fetch, &batch, f);
     if (st < 0) talloc_free(f);
     return st;
@@ -226,7 +236,8 @@ weft_status_t weft__device_fetch(struct weft_request *req) {
     fetch->from = from;
     to = weft__request_device(req);
     req->in_flight.count++;
-    st = is_dense_on_device(to) ? copy_within(fetch, to) : copy_out(fetch);
+    char *pinned = to ? NULL : pinned_place(req);
+    st = pinned || is_dense_on_device(to) ? copy_at_once(fetch, to, pinned) : copy_out(fetch);
     if (st == WEFT_OK) {
         req->worker->count->device_fetched++;
         return WEFT_IN_PROGRESS;

@@ -154,9 +154,11 @@ static void find_place(struct device_memory *memory) {
     if (first) memory->place = first->place;
 }
 
-weft_status_t weft__device_layout(struct weft_worker *worker, const weft_layout_t *given,
-                                  const weft_iov_t *iov, size_t n_iov, weft_layout_t *layout_p,
-                                  weft_iov_t *object_p) {
+/* The memory of an operation as a layout: `*layout_p`, whose object is `*object_p` (a weft_iov_t),
+ * which the layout's `end` frees. `given`: the program's layout, STRIDED or NULL. */
+static weft_status_t lay_out_device(struct weft_worker *worker, const weft_layout_t *given,
+                                    const weft_iov_t *iov, size_t n_iov, weft_layout_t *layout_p,
+                                    weft_iov_t *object_p) {
     size_t len = 0;
     weft_status_t st = measure(given, iov, n_iov, &len);
     if (st < 0) return st;
@@ -180,17 +182,13 @@ weft_status_t weft__device_layout(struct weft_worker *worker, const weft_layout_
     return WEFT_OK;
 }
 
-void weft__device_layout_free(const weft_iov_t *object) {
-    talloc_free(object->base);
-}
-
 weft_status_t weft__request_device_memory(struct weft_request *req, const weft_iov_t *iov,
                                           size_t n_iov, const weft_layout_t *given, bool receives) {
     weft_layout_t layout;
     weft_iov_t object;
-    weft_status_t st = weft__device_layout(req->worker, given, iov, n_iov, &layout, &object);
+    weft_status_t st = lay_out_device(req->worker, given, iov, n_iov, &layout, &object);
     if (st < 0) return st;
     st = weft__layout_set(req, &layout, &object, 1, receives);
-    if (st < 0) weft__device_layout_free(&object);
+    if (st < 0) talloc_free(object.base);
     return st;
 }

@@ -55,19 +55,8 @@ static inline bool weft__call_is_of_device(const weft_iov_t *iov, size_t n_iov,
            weft__device_holds_any(iov, op && op->layout && n_iov > 1 ? 1 : n_iov);
 }
 
-/*
- * The memory of an operation as a layout: `*layout_p`, whose object is `*object_p` (one
- * weft_iov_t).
- * `given` is the program's layout, STRIDED or NULL. The object is freed by the layout's `end`.
- * Errors: NO_MEMORY; INVALID_PARAM of a bad iov; UNSUPPORTED if the worker was given another
- * context.
- */
-weft_status_t weft__device_layout(struct weft_worker *worker, const weft_layout_t *given,
-                                  const weft_iov_t *iov, size_t n_iov, weft_layout_t *layout_p,
-                                  weft_iov_t *object_p);
-void weft__device_layout_free(const weft_iov_t *object);
-
-/* As weft__request_memory, of memory on a device. */
+/* As weft__request_memory, of memory on a device. Errors: NO_MEMORY; INVALID_PARAM of a bad iov;
+ * UNSUPPORTED if the worker was given another context. */
 weft_status_t weft__request_device_memory(struct weft_request *req, const weft_iov_t *iov,
                                           size_t n_iov, const weft_layout_t *given, bool receives);
 

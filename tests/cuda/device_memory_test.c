@@ -312,9 +312,6 @@ TEST_WAYS(pieces_of_device_memory_are_put_and_got) {
     for (size_t i = 0; i < COUNT; i++) memcpy(got + i * STRIDE, expected + i * STRIDE, BLOCK);
     CHECK(gpu_equals(in, got, STRIDE * COUNT));
     CHECK(memcmp(back, tail, sizeof tail) == 0);
-    weft_completion_t counted = {.count = 1};
-    CHECK_EQ(weft_get_pieces(r.t.ep, local, 2, &remote, 1, &(weft_op_t){.completion = &counted}),
-             WEFT_ERR_UNSUPPORTED);
     CHECK(gpu_context_is_as_before());
     gpu.release(out);
     gpu.release(in);

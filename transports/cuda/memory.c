@@ -82,6 +82,13 @@ bool weft__cuda_is_device(const void *at) {
     return at && weft__cuda_find(at, &memory) && !memory.managed;
 }
 
+bool weft__cuda_is_pinned(const void *at, size_t len) {
+    struct cuda_memory memory;
+    if (!weft__cuda_find_any(at, &memory) || !memory.on_host) return false;
+    size_t before = (uintptr_t)at - (uintptr_t)memory.base;
+    return before <= memory.len && len <= memory.len - before;
+}
+
 cuda_context weft__cuda_current(void) {
     const struct cuda_driver *driver = weft__cuda_driver();
     cuda_context context = NULL;
@@ -203,6 +210,18 @@ weft_status_t weft__cuda_batch_copy(struct cuda_batch *batch, void *to, const vo
                                      weft__fail(WEFT_ERR_UNSUPPORTED, "no copies between devices"));
     return added(batch,
                  batch->driver->copy_within(pointer_of(to), pointer_of(from), len, batch->stream));
+}
+
+weft_status_t weft__cuda_batch_copy_rows(struct cuda_batch *batch, const struct cuda_rows *rows) {
+    struct CUDA_MEMCPY2D_st copy = {.srcMemoryType = CUDA_KIND_DEVICE,
+                                    .srcDevice = pointer_of(rows->from),
+                                    .srcPitch = rows->from_pitch,
+                                    .dstMemoryType = CUDA_KIND_DEVICE,
+                                    .dstDevice = pointer_of(rows->to),
+                                    .dstPitch = rows->to_pitch,
+                                    .WidthInBytes = rows->width,
+                                    .Height = rows->rows};
+    return added(batch, batch->driver->copy_blocks(&copy, batch->stream));
 }
 
 /* Copies of blocks, between device and host, are one of the driver's: 3D where the planes are a

@@ -36,6 +36,10 @@ static inline bool weft__is_device_memory(const void *at) {
     return UNLIKELY(weft__cuda_active) && weft__cuda_is_device(at);
 }
 
+/* True for memory of the host that the driver has pinned, or that was registered: its copies need
+ * no staging buffer. */
+bool weft__cuda_is_pinned(const void *at, size_t len);
+
 /* The context that is current in this thread; NULL: none. */
 cuda_context weft__cuda_current(void);
 
@@ -74,6 +78,13 @@ weft_status_t weft__cuda_batch_write(struct cuda_batch *batch, void *device, con
 /* Between addresses of devices. */
 weft_status_t weft__cuda_batch_copy(struct cuda_batch *batch, void *to, const void *from,
                                     size_t len);
+/* `rows` blocks of `width` bytes between addresses of devices. */
+struct cuda_rows {
+    void *to;
+    const void *from;
+    size_t width, rows, to_pitch, from_pitch;
+};
+weft_status_t weft__cuda_batch_copy_rows(struct cuda_batch *batch, const struct cuda_rows *rows);
 weft_status_t weft__cuda_batch_read_blocks(struct cuda_batch *batch,
                                            const struct cuda_blocks *blocks);
 weft_status_t weft__cuda_batch_write_blocks(struct cuda_batch *batch,

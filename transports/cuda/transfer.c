@@ -31,7 +31,13 @@ static weft_status_t add_copy(const struct part *p, struct cuda_batch *batch) {
     case CUDA_IN: return weft__cuda_batch_write(batch, to, p->chunk ? p->chunk->at : from, p->len);
     case CUDA_WITHIN: break;
     }
-    return weft__cuda_batch_copy(batch, to, from, p->len);
+    if (!t->block) return weft__cuda_batch_copy(batch, to, from, p->len);
+    return weft__cuda_batch_copy_rows(batch, &(struct cuda_rows){.to = to,
+                                                                 .from = from,
+                                                                 .width = t->block,
+                                                                 .rows = t->len / t->block,
+                                                                 .to_pitch = t->to_pitch,
+                                                                 .from_pitch = t->from_pitch});
 }
 
 static weft_status_t start_part(struct part *p) {
@@ -70,14 +76,20 @@ static void part_done(struct cuda_copy *copy, weft_status_t status) {
     if (list_empty(&t->parts)) t->done(t, t->status);
 }
 
-/* Where the staging memory is used up, the driver copies from or to the host's memory itself. */
+static bool needs_chunks(const struct cuda_transfer *t) {
+    return t->way != CUDA_WITHIN &&
+           !weft__cuda_is_pinned(t->way == CUDA_IN ? t->from : t->to, t->len);
+}
+
+/* Where the host's memory is pinned, or the staging memory is used up, the driver copies from or to
+ * it itself. */
 static weft_status_t first_part(struct cuda_transfer *t) {
     struct part *p = weft__new(t->copies, struct part);
     if (!p) return WEFT_ERR_NO_MEMORY;
     *p = (struct part){.copy.done = part_done, .of = t};
     list_init(&p->copy.under_way);
     list_append(&t->parts, &p->of_transfer);
-    if (t->way != CUDA_WITHIN) p->chunk = weft__cuda_chunk_take(t->copies, t->place.context);
+    if (needs_chunks(t)) p->chunk = weft__cuda_chunk_take(t->copies, t->place.context);
     bool waits_for_others = t->way != CUDA_WITHIN && !p->chunk && t->parts.next != &p->of_transfer;
     weft_status_t st = waits_for_others ? WEFT_ERR_NO_MEMORY : start_part(p);
     if (st < 0) end_part(p);

@@ -1,6 +1,7 @@
 /*
- * A copy of any length that nothing waits for: between devices at once, and between a device and
- * the host through staging buffers (copies.h), several at a time.
+ * A copy of any length that nothing waits for: between devices, or a device and pinned memory of
+ * the host, at once; to and from other memory through staging buffers (copies.h), several at a
+ * time.
  */
 #ifndef WEFT_TRANSPORTS_CUDA_TRANSFER_H
 #define WEFT_TRANSPORTS_CUDA_TRANSFER_H
@@ -18,6 +19,8 @@ struct cuda_transfer {
     char *to;
     const char *from;
     size_t len;
+    /* Within devices: blocks of so many bytes each, at these distances. 0: one. */
+    size_t block, to_pitch, from_pitch;
     /* On the worker's thread, once, when no copy touches the memory any more. Errors: IO. */
     void (*done)(struct cuda_transfer *transfer, weft_status_t status);
 

@@ -53,8 +53,8 @@ void weft__shm_device_leave(struct shm_key *key, weft_status_t status) {
 
 /* ---- beginning one --------------------------------------------------------------------------- */
 
-/* Where the copy runs: in the context of this side's memory, or for memory of the host in the one
- * that is given or current. */
+/* Where the copy runs: in the context of this side's memory; for memory without one (of the host,
+ * or of virtual memory management) in the one that is given or current. */
 static weft_status_t find_place(const struct shm_lane *lane, const void *local,
                                 struct cuda_place *place_p, bool *on_device_p) {
     const struct given *given = weft__reactor_given(lane->lane.iface->reactor);
@@ -62,7 +62,7 @@ static weft_status_t find_place(const struct shm_lane *lane, const void *local,
     bool on_device = weft__cuda_find(local, &found) && !found.managed;
     weft_status_t st = weft__cuda_place(given, on_device ? found.context : NULL, place_p);
     if (st < 0) return st;
-    if (!place_p->context && !on_device) place_p->context = weft__cuda_current();
+    if (!place_p->context) place_p->context = weft__cuda_current();
     *on_device_p = on_device;
     return place_p->context ? WEFT_OK : WEFT_ERR_UNSUPPORTED;
 }
@@ -98,21 +98,26 @@ static weft_status_t describe(struct shm_copy *copy, bool put, const struct rma_
     char *there;
     weft_status_t st =
         find_place((struct shm_lane *)key->key.lane, piece->base, &t->place, &on_device);
-    if (st == WEFT_OK) st = reach(copy, remote, piece->len, &there);
+    if (st == WEFT_OK) st = reach(copy, remote, piece->len * piece->count, &there);
     if (st < 0) return st;
     bool there_on_device = key->key.is_of_device;
     t->way = put ? way_of(on_device, there_on_device) : way_of(there_on_device, on_device);
     t->to = put ? there : piece->base;
     t->from = put ? piece->base : there;
-    t->len = piece->len;
-    return WEFT_OK;
+    t->len = piece->len * piece->count;
+    if (piece->count == 1) return WEFT_OK;
+    t->block = piece->len;
+    t->to_pitch = put ? piece->len : piece->stride;
+    t->from_pitch = put ? piece->stride : piece->len;
+    bool is_one_copy = t->way == CUDA_WITHIN && piece->stride <= INT32_MAX;
+    return is_one_copy ? WEFT_OK : WEFT_ERR_UNSUPPORTED; /* messages stage strides */
 }
 
 weft_status_t weft__shm_device_copy(struct lane_key *k, bool put, const struct rma_piece *piece,
                                     size_t n, uint64_t remote, struct completion *completion) {
     struct shm_key *key = (struct shm_key *)k;
     struct shm_iface *iface = shm_iface((struct shm_lane *)k->lane);
-    if (n != 1 || piece->count != 1) return WEFT_ERR_UNSUPPORTED;
+    if (n != 1) return WEFT_ERR_UNSUPPORTED;
     struct cuda_copies *copies = copies_of(iface);
     struct shm_copy *copy = copies ? weft__new(iface, struct shm_copy) : NULL;
     if (!copy) return WEFT_ERR_NO_MEMORY;
