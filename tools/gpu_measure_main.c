@@ -1,6 +1,7 @@
 /*
- * gpu-measure [--quick] DIR: figures of device memory through Weft, beside what the driver does by
- * itself. Writes DIR/report.json and DIR/report.md. tests/cuda/run calls it on a machine with a
+ * gpu-measure [--quick] figures|settings DIR: device memory through Weft, beside what the driver
+ * does by itself; or what the settings of device memory should be on this machine. Writes
+ * DIR/figures.json and DIR/figures.md, or settings. tests/cuda/run calls it on a machine with a
  * GPU; --quick takes small sizes, with which a test runs it over the double of the driver.
  *
  * A child process is the peer. It takes orders (struct order) by messages.
@@ -13,6 +14,7 @@
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
+#include <transports/cuda/kernels.h>
 #include <unistd.h>
 #include <weft/weft.h>
 
@@ -42,9 +44,9 @@ static struct {
     unsigned (*name)(char *name, int size, int device);
     unsigned (*version)(int *version);
 } cuda;
-static void *stream;
+static void *stream, *cuda_context_of_all;
 static char *device_memory, *second, *host_memory;
-static size_t most = (size_t)256 << 20;
+static size_t most = (size_t)1 << 30;
 
 static void must(int ok, const char *what) {
     if (ok) return;
@@ -53,7 +55,7 @@ static void must(int ok, const char *what) {
 }
 
 static void load(void) {
-    void *library = dlopen("libcuda.so.1", RTLD_NOW), *context, *host;
+    void *library = dlopen("libcuda.so.1", RTLD_NOW), *host;
     device_pointer at[2];
     must(library != NULL, "no driver");
     const struct {
@@ -75,7 +77,8 @@ static void load(void) {
         *(void **)calls[i].function = dlsym(library, calls[i].symbol);
         must(*(void **)calls[i].function != NULL, calls[i].symbol);
     }
-    must(!cuda.init(0) && !cuda.retain(&context, 0) && !cuda.set(context), "no context");
+    must(!cuda.init(0) && !cuda.retain(&cuda_context_of_all, 0) && !cuda.set(cuda_context_of_all),
+         "no context");
     must(!cuda.stream(&stream, 1), "no stream");
     for (int i = 0; i < 2; i++) must(!cuda.alloc(&at[i], most), "no device memory");
     must(!cuda.alloc_host(&host, most), "no pinned memory");
@@ -318,18 +321,17 @@ static void report(const char *name, double value, const char *unit, double refe
     n_figures++;
 }
 
-static void begin_report(const char *folder) {
+static void begin_report(const char *part, const char *folder) {
     char path[4096], name[100] = "";
     int version = 0;
-    snprintf(path, sizeof path, "%s/report.json", folder);
+    snprintf(path, sizeof path, "%s/%s.json", folder, part);
     must((json = fopen(path, "w")) != NULL, path);
-    snprintf(path, sizeof path, "%s/report.md", folder);
+    snprintf(path, sizeof path, "%s/%s.md", folder, part);
     must((table = fopen(path, "w")) != NULL, path);
     (void)cuda.name(name, sizeof name, 0);
     (void)cuda.version(&version);
     fprintf(json, "{\"gpu\": \"%s\", \"driver\": %d, \"figures\": [", name, version);
-    fprintf(table, "# Device memory through Weft: %s, CUDA %d.%d\n\n", name, version / 1000,
-            version % 1000 / 10);
+    fprintf(table, "## %s: %s, CUDA %d.%d\n\n", part, name, version / 1000, version % 1000 / 10);
     fprintf(table, "| what | value | reference | ratio | goal |\n|---|---|---|---|---|\n");
 }
 
@@ -362,8 +364,63 @@ static void measure_processor(void) {
     struct order order = {.size = scaled(64), .n = quick ? 2 : 16, .memory = DEVICE, .sleeps = 1};
     (void)transfer(order, DEVICE);
     struct run run = transfer(order, DEVICE);
-    report("processor time of 1 GiB, both processes", run.processor / run.seconds * 100,
+    report("processor time of 1 GiB in 16 messages, both processes",
+           run.processor / run.seconds * 100, "% of a core", 100, 0.02, 1);
+    order = (struct order){.size = scaled(1024), .n = quick ? 1 : 4, .memory = DEVICE, .sleeps = 1};
+    (void)transfer(order, DEVICE);
+    run = transfer(order, DEVICE);
+    report("processor time of messages of 1 GiB, both processes", run.processor / run.seconds * 100,
            "% of a core", 100, 0.02, 1);
+    order.memory = HOST;
+    run = transfer(order, DEVICE);
+    report("processor time of messages of 1 GiB to pinned memory of the host",
+           run.processor / run.seconds * 100, "% of a core", 100, 0.02, 1);
+}
+
+/* ---- reductions ------------------------------------------------------------------------------ */
+
+static const struct {
+    const char *name;
+    unsigned type, width, n;
+} reductions[] = {
+    {"float32, 2 operands", WEFT_FLOAT32, 4, 2},   {"float16, 2 operands", WEFT_FLOAT16, 2, 2},
+    {"bfloat16, 2 operands", WEFT_BFLOAT16, 2, 2}, {"float64, 2 operands", WEFT_FLOAT64, 8, 2},
+    {"int8, 2 operands", WEFT_INT8, 1, 2},         {"float32, 8 operands", WEFT_FLOAT32, 4, 8}};
+
+/* Bytes that are read and written, in GB/s: the best of three. 0: there are no kernels. */
+static double reduction_bandwidth(unsigned type, unsigned width, unsigned n, size_t size,
+                                  int times) {
+    struct reduce_arguments args = {
+        .to = (uintptr_t)second, .count = size / width, .n = n, .reduction = KERNEL_SUM};
+    cuda_stream queue;
+    double best = 0;
+    for (unsigned i = 0; i < n; i++) args.from[i] = (uintptr_t)device_memory + i * size;
+    for (int i = 0; i < 4; i++) {
+        double begin = now();
+        for (int k = 0; k < times; k++)
+            if (weft__cuda_reduce(cuda_context_of_all, type, &args) < 0) return 0;
+        must(weft__cuda_queue_stream(cuda_context_of_all, &queue) == 0, "the kernels' stream");
+        must(!cuda.wait(queue), "a reduction");
+        double rate = (double)size * (n + 1) * times / (now() - begin) / 1e9;
+        if (i && rate > best) best = rate;
+    }
+    return best;
+}
+
+/* Beside a copy, which reads and writes each byte. */
+static void measure_reductions(void) {
+    double copy = 2 * driver_bandwidth(second, device_memory, scaled(64), quick ? 1 : 20);
+    char name[100];
+    for (size_t i = 0; i < sizeof reductions / sizeof *reductions; i++) {
+        double rate = reduction_bandwidth(reductions[i].type, reductions[i].width, reductions[i].n,
+                                          scaled(64), quick ? 1 : 20);
+        if (rate == 0) {
+            fprintf(stderr, "gpu-measure: no kernels: built without a CUDA compiler\n");
+            return;
+        }
+        snprintf(name, sizeof name, "sum of 64 MiB, %s", reductions[i].name);
+        report(name, rate, "GB/s", copy, 0.9, 0);
+    }
 }
 
 /* What the settings should be here. */
@@ -396,20 +453,29 @@ static void calibrate(const char *self) {
     }
 }
 
+static void measure_figures(const char *self) {
+    begin_peer(self);
+    measure_messages();
+    measure_processor();
+    measure_reductions();
+    end_peer();
+}
+
 int main(int argc, char **argv) {
     const char *to = getenv("MEASURE_PEER");
-    quick = argc > 2 && strcmp(argv[1], "--quick") == 0;
+    quick = argc > 1 && strcmp(argv[1], "--quick") == 0;
     if (quick || getenv("MEASURE_QUICK")) most = (size_t)1 << 20;
     if (quick) setenv("MEASURE_QUICK", "1", 1);
     if (to) be_peer(atoi(to));
-    must(argc == 2 + quick, "gpu-measure [--quick] DIR");
+    const char *part = argc == 3 + quick ? argv[1 + quick] : "";
+    bool settings = strcmp(part, "settings") == 0;
+    must(settings || strcmp(part, "figures") == 0, "gpu-measure [--quick] figures|settings DIR");
     load();
-    begin_report(argv[argc - 1]);
-    begin_peer(argv[0]);
-    measure_messages();
-    measure_processor();
-    end_peer();
-    calibrate(argv[0]);
+    begin_report(part, argv[argc - 1]);
+    if (settings)
+        calibrate(argv[0]);
+    else
+        measure_figures(argv[0]);
     fprintf(json, "\n]}\n");
     return fclose(json) || fclose(table);
 }

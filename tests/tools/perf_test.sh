@@ -69,21 +69,30 @@ test_messages_out_of_memory_of_the_cuda_driver() {
 }
 
 # What tests/cuda/run measures on a GPU, in small sizes.
-test_the_report_of_device_memory() {
-    LD_LIBRARY_PATH=$(cuda_double) timeout 100 $bin/tools/gpu-measure --quick "$scratch"
-    python3 - "$scratch/report.json" <<'PY'
+test_the_figures_of_device_memory() {
+    local part
+    for part in figures settings; do
+        LD_LIBRARY_PATH=$(cuda_double) timeout 100 $bin/tools/gpu-measure --quick $part "$scratch"
+    done
+    python3 - "$scratch" <<'PY'
 import json, sys
-report = json.load(open(sys.argv[1]))
-figures = {f["name"]: f for f in report["figures"]}
-assert all(f["value"] > 0 for f in figures.values()), figures
-goals = {name for name, f in figures.items() if "goal" in f}
-assert "two processes, device to device, 64 MiB" in goals and "8 B in device memory" in goals, goals
-for name in goals:
-    f = figures[name]
-    at_most = f["unit"] != "GB/s"
-    assert f["met"] == (f["ratio"] <= f["goal"] if at_most else f["ratio"] >= f["goal"]), f
+for part in ("figures", "settings"):
+    report = json.load(open("%s/%s.json" % (sys.argv[1], part)))
+    figures = {f["name"]: f for f in report["figures"]}
+    assert all(f["value"] > 0 for f in figures.values()), figures
+    goals = {name for name, f in figures.items() if "goal" in f}
+    for name in goals:
+        f = figures[name]
+        at_most = f["unit"] != "GB/s"
+        assert f["met"] == (f["ratio"] <= f["goal"] if at_most else f["ratio"] >= f["goal"]), f
+    if part == "figures":
+        assert {"two processes, device to device, 64 MiB", "8 B in device memory", "host to device, 16 MiB",
+                "processor time of messages of 1 GiB, both processes"} <= goals, goals
+    else:
+        assert not goals and len(figures) >= 3, figures
 PY
-    expect table "$(grep -c '^| driver: ' "$scratch/report.md")" 3
+    expect table "$(grep -c '^| driver: ' "$scratch/figures.md")" 3
+    expect usage "$(exit_code $bin/tools/gpu-measure "$scratch")" 1
 }
 
 test_the_other_sides_memory() {
