@@ -94,9 +94,10 @@ static void send_to(struct agreement *a, uint32_t rank, enum coll_wire_agree kin
     else if (kind != AGREE_CONFIRM)
         len = write_value(a, bytes, &a->value, true);
     /* One that is lost is not reached, which is no news. */
-    weft_status_t st =
-        weft__coll_send(team, COLL_WIRE_AGREE, rank, a->seq, kind, (weft_iov_t){bytes, len},
-                        &(weft_op_t){.done = agreement_sent, .arg = bytes});
+    weft_op_t op = {.done = agreement_sent, .arg = bytes};
+    weft_status_t st = weft__coll_send(
+        team, rank,
+        &(struct coll_message){COLL_WIRE_AGREE, a->seq, kind, (weft_iov_t){bytes, len}, &op});
     if (st != WEFT_IN_PROGRESS) agreement_sent(st, bytes);
 }
 

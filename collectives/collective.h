@@ -233,8 +233,13 @@ void weft__steps_release(struct collective *c);
 weft_status_t weft__steps_keep(struct weft_coll *kept);
 void weft__steps_unkeep(struct weft_coll *kept);
 /* One message to a member. Its payload is in use until `op` completes. */
-weft_status_t weft__coll_send(weft_team_t *team, unsigned id, uint32_t rank, uint32_t seq,
-                              uint32_t tag, weft_iov_t payload, const weft_op_t *op);
+struct coll_message {
+    unsigned id; /* enum coll_wire_id */
+    uint32_t seq, tag;
+    weft_iov_t payload;
+    const weft_op_t *op;
+};
+weft_status_t weft__coll_send(weft_team_t *team, uint32_t rank, const struct coll_message *m);
 /* The schedule's shape of a call. */
 struct coll_shape weft__coll_shape(const weft_team_t *team, const struct coll_call *call);
 

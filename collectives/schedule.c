@@ -138,19 +138,18 @@ uint32_t weft__add_copy(struct schedule *s, struct coll_ref to, struct coll_ref 
                         after);
 }
 
-uint32_t weft__add_put(struct schedule *s, uint32_t peer, uint64_t to, struct coll_ref from,
-                       uint64_t key, uint64_t len, struct after after) {
-    if (len == 0) return 0;
+uint32_t weft__add_put(struct schedule *s, const struct coll_put *put, struct after after) {
+    if (put->len == 0) return 0;
     return add_schedule(s,
                         (struct step){.verb = STEP_PUT,
-                                      .peer = peer,
-                                      .to = to,
+                                      .peer = put->peer,
+                                      .to = put->to,
                                       .to_buffer = COLL_DST,
-                                      .left = from.offset,
-                                      .left_buffer = from.buffer,
-                                      .right = key,
+                                      .left = put->from.offset,
+                                      .left_buffer = put->from.buffer,
+                                      .right = put->key,
                                       .right_buffer = COLL_SCRATCH,
-                                      .len = len},
+                                      .len = put->len},
                         after);
 }
 

@@ -278,9 +278,14 @@ uint32_t weft__add_reduce(struct schedule *s, struct coll_ref to, struct coll_re
                           struct coll_ref right, uint64_t len, struct after after);
 uint32_t weft__add_copy(struct schedule *s, struct coll_ref to, struct coll_ref from, uint64_t len,
                         struct after after);
-/* The keys of members begin at `key` in scratch memory. */
-uint32_t weft__add_put(struct schedule *s, uint32_t peer, uint64_t to, struct coll_ref from,
-                       uint64_t key, uint64_t len, struct after after);
+/* Puts `len` bytes to the offset `to` of the peer's DST, whose key lies at `key` in scratch
+ * memory. */
+struct coll_put {
+    uint32_t peer;
+    struct coll_ref from;
+    uint64_t to, key, len;
+};
+uint32_t weft__add_put(struct schedule *s, const struct coll_put *put, struct after after);
 /* Of the schedule's own shape, which is a group's. */
 uint32_t weft__add_share(struct schedule *s);
 /* The bytes of SRC and of DST that such a step touches. */

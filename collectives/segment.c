@@ -1,5 +1,6 @@
 #define _GNU_SOURCE
 #include "segment.h"
+#include "wire.h"
 
 #include <base/hash.h>
 #include <base/host.h>
@@ -92,18 +93,18 @@ static bool sends_so(const struct segment *s, uint64_t nonce) {
            head->slot == s->slot && head->bytes == s->bytes;
 }
 
-weft_status_t weft__team_segment_open(const void *parent, uint32_t size, uint64_t slot,
-                                      uint64_t nonce, uint32_t pid, uint32_t fd,
+weft_status_t weft__team_segment_open(const void *parent, uint32_t size,
+                                      const struct member_record *maker,
                                       struct segment **segment_p) {
     char path[48];
     if (size > SEGMENT_MOST_MEMBERS) return WEFT_ERR_UNSUPPORTED;
-    struct segment *s = new_segment(parent, size, slot);
+    struct segment *s = new_segment(parent, size, maker->slot);
     if (!s) return WEFT_ERR_NO_MEMORY;
-    snprintf(path, sizeof path, "/proc/%u/fd/%u", pid, fd);
+    snprintf(path, sizeof path, "/proc/%u/fd/%u", maker->pid, maker->fd);
     int opened = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     bool good = opened >= 0 && is_ours(opened, s) && map_segment(s, opened);
     if (opened >= 0) close(opened);
-    if (good && sends_so(s, nonce)) {
+    if (good && sends_so(s, maker->nonce)) {
         *segment_p = s;
         return WEFT_OK;
     }

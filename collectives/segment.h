@@ -86,9 +86,11 @@ struct segment {
 /* The maker's side. WEFT_ERR_UNSUPPORTED or WEFT_ERR_NO_MEMORY: the team goes without. */
 weft_status_t weft__team_segment_create(const void *parent, uint32_t size, uint64_t slot,
                                         uint64_t nonce, struct segment **segment_p);
-/* The others': of process `pid`, its descriptor `fd`; must be what the maker says it is. */
-weft_status_t weft__team_segment_open(const void *parent, uint32_t size, uint64_t slot,
-                                      uint64_t nonce, uint32_t pid, uint32_t fd,
+/* The others': descriptor `fd` of process `pid`, by the maker's record; must be what the maker
+ * says it is. */
+struct member_record;
+weft_status_t weft__team_segment_open(const void *parent, uint32_t size,
+                                      const struct member_record *maker,
                                       struct segment **segment_p);
 void weft__team_segment_opened(struct segment *segment); /* by all: it can be opened no more */
 void weft__team_segment_close(struct segment *segment);

@@ -18,7 +18,7 @@ void weft__shared_wake_seen(weft_team_t *team) {
         if (!atomic_exchange_explicit(asleep, 0, memory_order_relaxed)) continue;
         /* It is for nothing if this fails: then the member is lost, and its endpoint says so. */
         uint32_t rank = share->member ? share->member[i] : i;
-        if (weft__coll_send(team, COLL_WIRE_WAKE, rank, 0, 0, (weft_iov_t){0}, NULL) >= 0)
+        if (weft__coll_send(team, rank, &(struct coll_message){.id = COLL_WIRE_WAKE}) >= 0)
             weft__count(team->reactor)->coll_wakes++;
     }
 }

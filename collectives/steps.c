@@ -92,10 +92,9 @@ static weft_status_t send_in(weft_team_t *team, unsigned id, uint32_t rank,
         ep, &(struct am_send_args){id, header, sizeof header, &payload, payload.len > 0, op});
 }
 
-weft_status_t weft__coll_send(weft_team_t *team, unsigned id, uint32_t rank, uint32_t seq,
-                              uint32_t tag, weft_iov_t payload, const weft_op_t *op) {
-    struct coll_wire wire = {team->id, team->epoch, seq, tag, team->rank, 0};
-    return send_in(team, id, rank, &wire, payload, op);
+weft_status_t weft__coll_send(weft_team_t *team, uint32_t rank, const struct coll_message *m) {
+    struct coll_wire wire = {team->id, team->epoch, m->seq, m->tag, team->rank, 0};
+    return send_in(team, m->id, rank, &wire, m->payload, m->op);
 }
 
 /* A message of a step, in the order that its collective stands in. */

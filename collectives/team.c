@@ -81,8 +81,10 @@ static void warn_all(weft_team_t *team) {
         if (r == team->rank || !team->member[r].ep || member_is_gone(&team->member[r]) ||
             r == team->blamed)
             continue;
-        weft_status_t st = weft__coll_send(team, COLL_WIRE_NOTICE, r, team->blamed,
-                                           (uint32_t)status, (weft_iov_t){0}, NULL);
+        weft_status_t st = weft__coll_send(team, r,
+                                           &(struct coll_message){.id = COLL_WIRE_NOTICE,
+                                                                  .seq = team->blamed,
+                                                                  .tag = (uint32_t)status});
         if (st < 0)
             weft__log(team->worker->context, WEFT_LOG_DEBUG, "collectives",
                       "rank %u could not be notified: %s", r, weft_status_name(st));

@@ -202,7 +202,7 @@ void weft__team_send_leave(weft_team_t *team) {
             if (notified)
                 send_notified(team, COLL_WIRE_LEAVE, r, r, notified);
             else
-                weft__coll_send(team, COLL_WIRE_LEAVE, r, r, 0, (weft_iov_t){0}, NULL);
+                weft__coll_send(team, r, &(struct coll_message){.id = COLL_WIRE_LEAVE, .seq = r});
         }
     }
     talloc_free(notified);

@@ -29,8 +29,7 @@ static void take_segment(weft_team_t *team, struct segment *segment) {
 
 static void open_segment(weft_team_t *team, uint32_t size, const struct member_record *maker) {
     struct segment *segment = NULL;
-    weft_status_t st = weft__team_segment_open(team, size, maker->slot, maker->nonce, maker->pid,
-                                               maker->fd, &segment);
+    weft_status_t st = weft__team_segment_open(team, size, maker, &segment);
     if (st < 0)
         weft__log(team->worker->context, WEFT_LOG_INFO, "collectives", "no shared segment: %s",
                   weft_status_name(st));

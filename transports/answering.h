@@ -62,9 +62,9 @@
                                               struct completion *c) {                           \
         return answer;                                                                          \
     }                                                                                           \
-    static weft_status_t state##_get_bcopy(                                                     \
-        struct lane *l, size_t len, void (*unpack)(void *, const void *, size_t), void *arg,    \
-        uint64_t remote, struct lane_key *key, struct completion *c) {                          \
+    static weft_status_t state##_get_bcopy(struct lane *l, const struct rma_unpack *to,         \
+                                           uint64_t remote, struct lane_key *key,               \
+                                           struct completion *c) {                              \
         return answer;                                                                          \
     }                                                                                           \
     static weft_status_t state##_atomic_post(struct lane *l, const struct lane_atomic *atomic,  \

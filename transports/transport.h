@@ -316,6 +316,15 @@ struct lane_buffer_ops {
     bool (*all_taken)(struct lane *lane);
 };
 
+/* What bulk_put_req writes: the first `len` bytes of `iov`, to `remote` in the peer's memory. */
+struct lane_put_req {
+    uint64_t token; /* of the peer's bulk_split or bulk_put */
+    const weft_iov_t *iov;
+    size_t n_iov;
+    uint64_t remote;
+    size_t len;
+};
+
 /* Optional: copies between the memory of both processes within a rendezvous. */
 struct lane_bulk_ops {
     /* Fills `iov` from `remote` in the peer's memory. After an error the caller falls back to
@@ -335,14 +344,13 @@ struct lane_bulk_ops {
      * put_stop, or when the lane ends. Optional. */
     weft_status_t (*bulk_put)(struct lane *lane, const weft_iov_t *to,
                               struct completion *completion, uint64_t *token_p);
-    /* The other side of bulk_split and bulk_put: writes the first `len` bytes of `iov` to `remote`
-     * in the peer's memory. The array and the memory stay valid until the completion steps. Returns
-     * IN_PROGRESS or an error. The completion steps when this side writes no more:
+    /* The other side of bulk_split and bulk_put: writes what `from` names. The array of pieces and
+     * the memory stay valid until the completion steps. Returns IN_PROGRESS or an error. The
+     * completion steps when this side writes no more:
      *   OK          the peer waits for the bytes, and the owner must notify it (put_done there);
      *   CANCELLED   not all requested bytes will be written;
      *   an error    the lane ended. Optional. */
-    weft_status_t (*bulk_put_req)(struct lane *lane, uint64_t token, const weft_iov_t *iov,
-                                  size_t n_iov, uint64_t remote, size_t len,
+    weft_status_t (*bulk_put_req)(struct lane *lane, const struct lane_put_req *from,
                                   struct completion *completion);
     /* Ends, within this call, the bulk_put_req whose completion this is and has not stepped yet:
      * the peer has said that it reads no more. */
@@ -357,10 +365,17 @@ struct lane_atomic {
     uint64_t operand, compare, remote;
 };
 
+/* Where get_bcopy delivers `len` bytes: by one call of `fn`, which copies them. */
+struct rma_unpack {
+    void (*fn)(void *arg, const void *data, size_t len);
+    void *arg;
+    size_t len;
+};
+
 /* Optional, with CAP_PUT, CAP_GET, CAP_ATOMIC or CAP_ATOMIC_DEVICE: one-sided operations. The
  * key is open (status OK), its caps include the operation, and the caller has checked range and
- * rights. A function with a `completion` may return IN_PROGRESS. A bcopy packs (or unpacks)
- * `len` bytes. */
+ * rights. A function with a `completion` may return IN_PROGRESS. A bcopy packs `len` bytes, or
+ * unpacks them. */
 struct lane_rma_ops {
     weft_status_t (*put_short)(struct lane *lane, const void *data, size_t len, uint64_t remote,
                                struct lane_key *key);
@@ -369,10 +384,8 @@ struct lane_rma_ops {
     weft_status_t (*put_zcopy)(struct lane *lane, const struct rma_piece *from, size_t n_from,
                                uint64_t remote, struct lane_key *key,
                                struct completion *completion);
-    weft_status_t (*get_bcopy)(struct lane *lane, size_t len,
-                               void (*unpack)(void *arg, const void *data, size_t len), void *arg,
-                               uint64_t remote, struct lane_key *key,
-                               struct completion *completion);
+    weft_status_t (*get_bcopy)(struct lane *lane, const struct rma_unpack *to, uint64_t remote,
+                               struct lane_key *key, struct completion *completion);
     weft_status_t (*get_zcopy)(struct lane *lane, const struct rma_piece *to, size_t n_to,
                                uint64_t remote, struct lane_key *key,
                                struct completion *completion);

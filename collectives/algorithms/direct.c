@@ -19,9 +19,10 @@ static uint32_t send_key(struct schedule *s, uint32_t peer) {
 /* When the peer's key is here, what it is to have; and word that it is there. */
 static void put_to(struct schedule *s, uint32_t peer, uint64_t to, struct coll_ref from,
                    uint64_t len, uint32_t ready) {
-    uint32_t got =
-        weft__add_recv(s, peer, KEY_TAG, AT(SCRATCH, key_of(peer)), COLL_KEY_BYTES, AFTER(0));
-    uint32_t put = weft__add_put(s, peer, to, from, key_of(peer), len, AFTER(got, ready));
+    uint64_t key = key_of(peer);
+    uint32_t got = weft__add_recv(s, peer, KEY_TAG, AT(SCRATCH, key), COLL_KEY_BYTES, AFTER(0));
+    uint32_t put =
+        weft__add_put(s, &(struct coll_put){peer, from, to, key, len}, AFTER(got, ready));
     weft__add_signal(s, peer, DONE_TAG, AFTER(put, got));
 }
 

@@ -247,7 +247,7 @@ static inline bool is_short(const struct weft_ep *ep, const weft_iov_t *iov) {
     return LIKELY(iov->base && iov->len <= ep->link->max_quick && !weft__cuda_active);
 }
 
-/* In all its cases. */
+/* In all its cases. Of the same parameters as weft_am_send, which gets here by a jump. */
 static NOINLINE weft_status_t am_send_any(weft_ep_t *ep, unsigned id, const void *header,
                                           size_t header_len, const weft_iov_t *iov, size_t n_iov,
                                           const weft_op_t *op) {

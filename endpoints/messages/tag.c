@@ -361,7 +361,7 @@ static inline weft_status_t post_plain(weft_worker_t *worker, struct weft_reques
     return WEFT_IN_PROGRESS;
 }
 
-/* In all its cases. */
+/* In all its cases. Of the same parameters as weft_tag_recv, which gets here by a jump. */
 static NOINLINE weft_status_t recv_slow(weft_worker_t *worker, uint64_t tag, uint64_t mask,
                                         const weft_iov_t *iov, size_t n_iov,
                                         weft_tag_info_t *info_p, const weft_op_t *op) {

@@ -99,36 +99,37 @@ static bool is_on_device(const void *buf, const weft_layout_t *layout) {
     return weft__is_device_memory(buf) && !(layout && layout->kind == WEFT_LAYOUT_USER);
 }
 
-static NOINLINE weft_status_t rma_move(weft_ep_t *ep, enum rma_what what, const void *buf,
-                                       size_t len, uint64_t remote, weft_rkey_t *rkey,
+/* `op` has no piece yet: `len` bytes at `buf`, or what a layout selects there. */
+static NOINLINE weft_status_t rma_move(weft_ep_t *ep, struct rma_op *op, void *buf, size_t len,
                                        const weft_op_t *how) {
     const weft_layout_t *layout = how ? how->layout : NULL;
-    weft_status_t st = check_rma(ep, buf, layout ? 0 : len, rkey, how);
+    bool puts = op->what == RMA_PUT;
+    weft_status_t st = check_rma(ep, buf, layout ? 0 : len, op->rkey, how);
     if (st == WEFT_IN_PROGRESS) {
-        struct submit_args args = {.word = {(uintptr_t)buf, len, remote, (uintptr_t)rkey}};
-        return weft__post(ep->worker, ep, what == RMA_PUT ? put_posted : get_posted, &args, how);
+        struct submit_args args = {.word = {(uintptr_t)buf, len, op->remote, (uintptr_t)op->rkey}};
+        return weft__post(ep->worker, ep, puts ? put_posted : get_posted, &args, how);
     }
-    struct rma_op op = {.what = what, .rkey = rkey, .remote = remote};
-    if (st == WEFT_OK && is_on_device(buf, layout))
-        return move_on_device(ep, &op, (void *)(uintptr_t)buf, len, how);
-    if (st == WEFT_OK && layout) return move_laid_out(ep, &op, (void *)(uintptr_t)buf, len, how);
+    if (st == WEFT_OK && is_on_device(buf, layout)) return move_on_device(ep, op, buf, len, how);
+    if (st == WEFT_OK && layout) return move_laid_out(ep, op, buf, len, how);
     if (st == WEFT_OK)
-        st = weft__rkey_check(rkey, remote, len, what == RMA_PUT ? WEFT_MEM_WRITE : WEFT_MEM_READ);
+        st = weft__rkey_check(op->rkey, op->remote, len, puts ? WEFT_MEM_WRITE : WEFT_MEM_READ);
     if (st < 0) return st;
-    op.piece = (struct rma_piece){.base = (void *)(uintptr_t)buf, .len = len, .count = 1};
-    if (len == 0) return ep->refuses ? ep->ops->rma(ep, &op, how) : WEFT_OK;
-    return ep->ops->rma(ep, &op, how);
+    op->piece = (struct rma_piece){.base = buf, .len = len, .count = 1};
+    if (len == 0) return ep->refuses ? ep->ops->rma(ep, op, how) : WEFT_OK;
+    return ep->ops->rma(ep, op, how);
 }
 
 /* Of the same parameters as the calls below, so that these get there by a jump and save nothing
  * before. */
 static NOINLINE weft_status_t put_slowly(weft_ep_t *ep, const void *buf, size_t len,
                                          uint64_t remote, weft_rkey_t *rkey, const weft_op_t *op) {
-    return rma_move(ep, RMA_PUT, buf, len, remote, rkey, op);
+    struct rma_op put = {.what = RMA_PUT, .rkey = rkey, .remote = remote};
+    return rma_move(ep, &put, (void *)(uintptr_t)buf, len, op);
 }
 static NOINLINE weft_status_t get_slowly(weft_ep_t *ep, void *buf, size_t len, uint64_t remote,
                                          weft_rkey_t *rkey, const weft_op_t *op) {
-    return rma_move(ep, RMA_GET, buf, len, remote, rkey, op);
+    struct rma_op get = {.what = RMA_GET, .rkey = rkey, .remote = remote};
+    return rma_move(ep, &get, buf, len, op);
 }
 
 /* On mapped memory a put is performed when the call returns, WEFT_RMA_REMOTE or not. */

@@ -108,8 +108,8 @@ static weft_status_t put_req_with(struct link *link, struct weft_request *req,
                                 .lane = lane,
                                 .req = req,
                                 .to = asked->to};
-    weft_status_t st = lane->ops->bulk->bulk_put_req(lane, asked->token, req->iov, req->n_iov,
-                                                     asked->address, asked->len, &put_req->over);
+    struct lane_put_req from = {asked->token, req->iov, req->n_iov, asked->address, asked->len};
+    weft_status_t st = lane->ops->bulk->bulk_put_req(lane, &from, &put_req->over);
     if (st == WEFT_IN_PROGRESS)
         req->put_req = put_req;
     else

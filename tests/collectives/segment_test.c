@@ -1,6 +1,7 @@
 #define _GNU_SOURCE
 /* The memory that a team shares: opened by those it is meant for, and by no others. */
 #include <collectives/segment.h>
+#include <collectives/wire.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -25,9 +26,9 @@ TEST(what_one_process_makes_another_opens) {
     CHECK_EQ(weft__team_segment_create(NULL, 4, 8192, 99, &mine), WEFT_OK);
     pid_t maker = getpid(), child = fork();
     if (child == 0) {
-        if (weft__team_segment_open(NULL, 4, 8192, 99, (uint32_t)maker, (uint32_t)mine->fd,
-                                    &theirs) < 0)
-            _exit(1);
+        struct member_record of = {
+            .slot = 8192, .nonce = 99, .pid = (uint32_t)maker, .fd = (uint32_t)mine->fd};
+        if (weft__team_segment_open(NULL, 4, &of, &theirs) < 0) _exit(1);
         memcpy(segment_slot(theirs, 3, 4), "published", 10);
         atomic_store(&theirs->head->channel[3].published, 7);
         _exit(0);
@@ -40,20 +41,25 @@ TEST(what_one_process_makes_another_opens) {
     weft__team_segment_close(mine);
 }
 
+static bool opens(uint32_t size, struct member_record maker) {
+    struct segment *segment;
+    return weft__team_segment_open(NULL, size, &maker, &segment) >= 0;
+}
+
 TEST(what_is_not_the_teams_segment_is_not_opened) {
     struct segment *mine, *theirs;
     uint32_t pid = (uint32_t)getpid();
     CHECK_EQ(weft__team_segment_create(NULL, 4, 8192, 99, &mine), WEFT_OK);
-    CHECK(weft__team_segment_open(NULL, 4, 8192, 98, pid, (uint32_t)mine->fd, &theirs) < 0);
-    CHECK(weft__team_segment_open(NULL, 5, 8192, 99, pid, (uint32_t)mine->fd, &theirs) < 0);
-    CHECK(weft__team_segment_open(NULL, 4, 4096, 99, pid, (uint32_t)mine->fd, &theirs) < 0);
-    CHECK(weft__team_segment_open(NULL, 4, 8192, 99, pid, 4000, &theirs) < 0);
-    CHECK(weft__team_segment_open(NULL, 4, 8192, 99, pid, 1, &theirs) < 0);
-    CHECK(weft__team_segment_open(NULL, 4, 8192, 99, 0, 0, &theirs) < 0);
+    uint32_t fd = (uint32_t)mine->fd;
+    CHECK(!opens(4, (struct member_record){.slot = 8192, .nonce = 98, .pid = pid, .fd = fd}));
+    CHECK(!opens(5, (struct member_record){.slot = 8192, .nonce = 99, .pid = pid, .fd = fd}));
+    CHECK(!opens(4, (struct member_record){.slot = 4096, .nonce = 99, .pid = pid, .fd = fd}));
+    CHECK(!opens(4, (struct member_record){.slot = 8192, .nonce = 99, .pid = pid, .fd = 4000}));
+    CHECK(!opens(4, (struct member_record){.slot = 8192, .nonce = 99, .pid = pid, .fd = 1}));
+    CHECK(!opens(4, (struct member_record){.slot = 8192, .nonce = 99, .pid = 0, .fd = 0}));
     CHECK(weft__team_segment_create(NULL, SEGMENT_MOST_MEMBERS + 1, 64, 1, &theirs) < 0);
-    int fd = mine->fd;
     weft__team_segment_opened(mine);
-    CHECK(weft__team_segment_open(NULL, 4, 8192, 99, pid, (uint32_t)fd, &theirs) < 0);
+    CHECK(!opens(4, (struct member_record){.slot = 8192, .nonce = 99, .pid = pid, .fd = fd}));
     weft__team_segment_close(mine);
 }
 
@@ -74,12 +80,13 @@ TEST(no_one_can_shrink_it_under_the_others) {
 }
 
 TEST(an_unsealed_file_of_the_right_size_is_refused) {
-    struct segment *mine, *theirs;
+    struct segment *mine;
     CHECK_EQ(weft__team_segment_create(NULL, 2, 64, 1, &mine), WEFT_OK);
     int fd = memfd_create("other", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     CHECK(fd >= 0 && ftruncate(fd, (off_t)mine->bytes) == 0);
     CHECK_EQ(pwrite(fd, mine->head, 4096, 0), 4096);
-    CHECK(weft__team_segment_open(NULL, 2, 64, 1, (uint32_t)getpid(), (uint32_t)fd, &theirs) < 0);
+    CHECK(!opens(2, (struct member_record){
+                        .slot = 64, .nonce = 1, .pid = (uint32_t)getpid(), .fd = (uint32_t)fd}));
     close(fd);
     weft__team_segment_close(mine);
 }

@@ -171,11 +171,11 @@ static inline weft_status_t get(struct world *w, enum form form, uint8_t *to, si
     uint64_t remote = target_at(&w->t, offset);
     struct rma_piece piece = {to, len, 0, 1, NULL};
     struct bytes bytes = {to, len};
-    return finish(
-        w, &c,
-        form == BCOPY
-            ? lane->ops->rma->get_bcopy(lane, len, unpack, &bytes, remote, w->key, &c.completion)
-            : lane->ops->rma->get_zcopy(lane, &piece, 1, remote, w->key, &c.completion));
+    struct rma_unpack by = {unpack, &bytes, len};
+    return finish(w, &c,
+                  form == BCOPY
+                      ? lane->ops->rma->get_bcopy(lane, &by, remote, w->key, &c.completion)
+                      : lane->ops->rma->get_zcopy(lane, &piece, 1, remote, w->key, &c.completion));
 }
 
 static inline void put_checked(struct world *w, enum form form, size_t lead, size_t len,

@@ -140,13 +140,11 @@ weft_status_t weft__self_put_zcopy(struct lane *l, const struct rma_piece *from,
     return WEFT_OK;
 }
 
-weft_status_t weft__self_get_bcopy(struct lane *l, size_t len,
-                                   void (*unpack)(void *, const void *, size_t), void *arg,
-                                   uint64_t remote, struct lane_key *key,
-                                   struct completion *completion) {
-    if (len > SELF_RMA_BCOPY)
-        return weft__fail(WEFT_ERR_TOO_BIG, "get_bcopy of %zu bytes over self", len);
-    unpack(arg, place_rma(key, remote), len);
+weft_status_t weft__self_get_bcopy(struct lane *l, const struct rma_unpack *to, uint64_t remote,
+                                   struct lane_key *key, struct completion *completion) {
+    if (to->len > SELF_RMA_BCOPY)
+        return weft__fail(WEFT_ERR_TOO_BIG, "get_bcopy of %zu bytes over self", to->len);
+    to->fn(to->arg, place_rma(key, remote), to->len);
     return WEFT_OK;
 }
 

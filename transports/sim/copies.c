@@ -221,20 +221,14 @@ static struct sim_copy *of_token(const struct sim_lane *lane, uint64_t token) {
     return c;
 }
 
-weft_status_t weft__sim_bulk_put_req(struct lane *l, uint64_t token, const weft_iov_t *iov,
-                                     size_t n_iov, uint64_t remote, size_t len,
+weft_status_t weft__sim_bulk_put_req(struct lane *l, const struct lane_put_req *from,
                                      struct completion *completion) {
     struct sim_lane *lane = (struct sim_lane *)l;
-    if (token >> 32 != lane->remote_incarnation)
+    if (from->token >> 32 != lane->remote_incarnation)
         return weft__fail(WEFT_ERR_PROTOCOL, "sim: the peer's request for a copy is malformed");
     struct sim_put *put = weft__new(l->iface, struct sim_put);
     if (!put) return WEFT_ERR_NO_MEMORY;
-    *put = (struct sim_put){.iov = iov,
-                            .n_iov = n_iov,
-                            .remote = remote,
-                            .len = len,
-                            .token = token,
-                            .completion = completion};
+    *put = (struct sim_put){.from = *from, .completion = completion};
     struct sim_put **at = &lane->puts;
     while (*at) at = &(*at)->next;
     *at = put;
@@ -253,11 +247,12 @@ static void put_over(struct sim_lane *lane, struct sim_put *put, weft_status_t s
 
 /* Writes what it has taken. True: that was the last, and the reader waits for it. */
 static bool write_taken(struct sim_lane *lane, struct sim_put *put) {
-    struct sim_copy *c = of_token(lane, put->token);
+    struct sim_copy *c = of_token(lane, put->from.token);
     size_t n = put->taken;
     put->taken = 0;
     if (n == 0) return false;
-    weft__iov_gather((char *)(uintptr_t)put->remote + put->at, put->iov, put->n_iov, put->at, n);
+    weft__iov_gather((char *)(uintptr_t)put->from.remote + put->at, put->from.iov, put->from.n_iov,
+                     put->at, n);
     weft__count(lane->lane.iface->reactor)->shm_put_done += n;
     if (!c) return false;
     c->written += n;
@@ -271,18 +266,20 @@ static void write_slice(struct sim_lane *lane) {
         if (write_taken(lane, put)) put_over(lane, put, WEFT_OK);
         return;
     }
-    struct sim_copy *c = of_token(lane, put->token);
-    uint64_t token = put->token;
-    size_t n = c ? slice(lane, put->completion, c->back, put->len) : 0;
-    if (lane->puts != put || put->token != token) return;
+    struct sim_copy *c = of_token(lane, put->from.token);
+    uint64_t token = put->from.token;
+    size_t n = c ? slice(lane, put->completion, c->back, put->from.len) : 0;
+    if (lane->puts != put || put->from.token != token) return;
     c = of_token(lane, token);
-    bool maps = sim_is_up(lane) && weft__sim_mapped_at(lane, put->remote, put->len, WEFT_MEM_WRITE);
-    size_t room = c && maps && !c->over && c->len == put->len ? c->len - c->front - c->back : 0;
+    bool maps = sim_is_up(lane) &&
+                weft__sim_mapped_at(lane, put->from.remote, put->from.len, WEFT_MEM_WRITE);
+    size_t room =
+        c && maps && !c->over && c->len == put->from.len ? c->len - c->front - c->back : 0;
     if (c && c->remote && c->stopped) room = 0;
     if (room == 0) return put_over(lane, put, WEFT_ERR_CANCELLED);
     put->taken = n < room ? n : room;
     c->back += put->taken;
-    put->at = put->len - c->back;
+    put->at = put->from.len - c->back;
 }
 
 void weft__sim_write_taken(struct sim_lane *lane) {

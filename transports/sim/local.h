@@ -132,9 +132,7 @@ struct sim_copy {
 /* The sender's side of a copy with a token. */
 struct sim_put {
     struct sim_put *next;
-    const weft_iov_t *iov;
-    size_t n_iov, len;
-    uint64_t remote, token;
+    struct lane_put_req from;
     size_t at, taken; /* bytes that it has taken and not written yet */
     struct completion *completion;
 };
@@ -318,8 +316,7 @@ weft_status_t weft__sim_bulk_split(struct lane *lane, uint64_t remote, const wef
                                    struct completion *completion, uint64_t *token_p);
 weft_status_t weft__sim_bulk_put(struct lane *lane, const weft_iov_t *to,
                                  struct completion *completion, uint64_t *token_p);
-weft_status_t weft__sim_bulk_put_req(struct lane *lane, uint64_t token, const weft_iov_t *iov,
-                                     size_t n_iov, uint64_t remote, size_t len,
+weft_status_t weft__sim_bulk_put_req(struct lane *lane, const struct lane_put_req *from,
                                      struct completion *completion);
 void weft__sim_put_req_stop(struct lane *lane, const struct completion *completion);
 void weft__sim_put_done(struct iface *iface);

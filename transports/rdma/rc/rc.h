@@ -71,9 +71,8 @@ struct rc_op {
     char *staging; /* NULL, or what a strided piece is gathered into */
     struct rd_block *block;
     struct rd_block *word; /* where a device puts the old value of an atomic */
-    void (*unpack)(void *arg, const void *data, size_t len);
-    void *arg;
-    size_t len;
+    struct rma_unpack unpack;
+    void *old_p; /* the caller's, for the old value of an atomic */
     struct rma_piece piece[RC_IOV];
 };
 
@@ -366,10 +365,8 @@ weft_status_t weft__rc_put_bcopy(struct lane *l, size_t len, size_t (*pack)(void
 weft_status_t weft__rc_put_zcopy(struct lane *l, const struct rma_piece *from, size_t n_from,
                                  uint64_t remote, struct lane_key *key,
                                  struct completion *completion);
-weft_status_t weft__rc_get_bcopy(struct lane *l, size_t len,
-                                 void (*unpack)(void *, const void *, size_t), void *arg,
-                                 uint64_t remote, struct lane_key *key,
-                                 struct completion *completion);
+weft_status_t weft__rc_get_bcopy(struct lane *lane, const struct rma_unpack *to, uint64_t remote,
+                                 struct lane_key *key, struct completion *completion);
 weft_status_t weft__rc_get_zcopy(struct lane *l, const struct rma_piece *to, size_t n_to,
                                  uint64_t remote, struct lane_key *key,
                                  struct completion *completion);

@@ -50,7 +50,7 @@ weft_status_t weft__rc_atomic_post(struct lane *l, const struct lane_atomic *ato
 }
 
 static bool bring_old(struct rc_lane *lane, struct rc_op *op) {
-    memcpy(op->arg, op->word->bytes, sizeof(uint64_t));
+    memcpy(op->old_p, op->word->bytes, sizeof(uint64_t));
     return false;
 }
 
@@ -70,7 +70,7 @@ weft_status_t weft__rc_atomic_fetch(struct lane *l, const struct lane_atomic *at
     op->finish = bring_old;
     op->completion = completion;
     op->word = word;
-    op->arg = old_p;
+    op->old_p = old_p;
     struct ibv_sge sge = into(word);
     struct ibv_send_wr wr = request(atomic, key, &sge);
     lane->bytes += atomic->size;

@@ -176,19 +176,17 @@ weft_status_t weft__rc_put_zcopy(struct lane *l, const struct rma_piece *from, s
 /* ---- get ------------------------------------------------------------------------------------- */
 
 static bool unpack_block(struct rc_lane *lane, struct rc_op *op) {
-    op->unpack(op->arg, op->block->bytes, op->len);
+    op->unpack.fn(op->unpack.arg, op->block->bytes, op->unpack.len);
     return false;
 }
 
-weft_status_t weft__rc_get_bcopy(struct lane *l, size_t len,
-                                 void (*unpack)(void *, const void *, size_t), void *arg,
-                                 uint64_t remote, struct lane_key *key,
-                                 struct completion *completion) {
+weft_status_t weft__rc_get_bcopy(struct lane *l, const struct rma_unpack *to, uint64_t remote,
+                                 struct lane_key *key, struct completion *completion) {
     struct rc_lane *lane = rc_lane(l);
     weft_status_t st;
-    if (len > l->iface->attr.max_get_bcopy) return too_big("get_bcopy");
-    if (len == 0) {
-        unpack(arg, "", 0);
+    if (to->len > l->iface->attr.max_get_bcopy) return too_big("get_bcopy");
+    if (to->len == 0) {
+        to->fn(to->arg, "", 0);
         return WEFT_OK;
     }
     struct rd_block *block = take_block(lane, &st);
@@ -200,11 +198,9 @@ weft_status_t weft__rc_get_bcopy(struct lane *l, size_t len,
     }
     op->finish = unpack_block;
     op->block = block;
-    op->unpack = unpack;
-    op->arg = arg;
-    op->len = len;
-    struct ibv_sge sge = {(uintptr_t)block->bytes, (uint32_t)len, block->lkey};
-    lane->bytes += len;
+    op->unpack = *to;
+    struct ibv_sge sge = {(uintptr_t)block->bytes, (uint32_t)to->len, block->lkey};
+    lane->bytes += to->len;
     struct ibv_send_wr wr = transfer_of(IBV_WR_RDMA_READ, &sge, 1, remote, key);
     weft__rc_post(lane, &wr, &(struct rc_work){.op = op}, true);
     return WEFT_IN_PROGRESS;

@@ -52,8 +52,7 @@ weft_status_t weft__shm_bulk_split(struct lane *lane, uint64_t remote, const wef
                                    struct completion *completion, uint64_t *token_p);
 weft_status_t weft__shm_bulk_put(struct lane *lane, const weft_iov_t *to,
                                  struct completion *completion, uint64_t *token_p);
-weft_status_t weft__shm_bulk_put_req(struct lane *lane, uint64_t token, const weft_iov_t *iov,
-                                     size_t n_iov, uint64_t remote, size_t len,
+weft_status_t weft__shm_bulk_put_req(struct lane *lane, const struct lane_put_req *from,
                                      struct completion *completion);
 /* The next piece: IN_PROGRESS, OK when that was all, NO_RESOURCE when the rest is the helper's,
  * or an error. */

@@ -87,21 +87,19 @@ weft_status_t weft__shm_put_zcopy(struct lane *l, const struct rma_piece *from, 
 
 /* ---- get ------------------------------------------------------------------------------------- */
 
-weft_status_t weft__shm_get_bcopy(struct lane *l, size_t len,
-                                  void (*unpack)(void *, const void *, size_t), void *arg,
-                                  uint64_t remote, struct lane_key *key,
-                                  struct completion *completion) {
-    if (UNLIKELY(len > SHM_RMA_BCOPY)) return too_big("get_bcopy");
+weft_status_t weft__shm_get_bcopy(struct lane *l, const struct rma_unpack *to, uint64_t remote,
+                                  struct lane_key *key, struct completion *completion) {
+    if (UNLIKELY(to->len > SHM_RMA_BCOPY)) return too_big("get_bcopy");
     if (!UNLIKELY(!key->local)) {
-        unpack(arg, place_rma(key, remote), len);
+        to->fn(to->arg, place_rma(key, remote), to->len);
         atomic_thread_fence(memory_order_acquire);
         return WEFT_OK;
     }
     char *bounce = weft__shm_bounce((struct shm_lane *)l);
     if (!bounce) return WEFT_ERR_NO_MEMORY;
     weft_status_t st =
-        weft__shm_vm_copy(l, false, &(struct rma_piece){bounce, len, 0, 1, NULL}, 1, remote);
-    if (st == WEFT_OK) unpack(arg, bounce, len);
+        weft__shm_vm_copy(l, false, &(struct rma_piece){bounce, to->len, 0, 1, NULL}, 1, remote);
+    if (st == WEFT_OK) to->fn(to->arg, bounce, to->len);
     return st;
 }
 

@@ -11,10 +11,8 @@ weft_status_t weft__shm_put_bcopy(struct lane *l, size_t len, size_t (*pack)(voi
 weft_status_t weft__shm_put_zcopy(struct lane *l, const struct rma_piece *from, size_t n_from,
                                   uint64_t remote, struct lane_key *key,
                                   struct completion *completion);
-weft_status_t weft__shm_get_bcopy(struct lane *l, size_t len,
-                                  void (*unpack)(void *, const void *, size_t), void *arg,
-                                  uint64_t remote, struct lane_key *key,
-                                  struct completion *completion);
+weft_status_t weft__shm_get_bcopy(struct lane *lane, const struct rma_unpack *to, uint64_t remote,
+                                  struct lane_key *key, struct completion *completion);
 weft_status_t weft__shm_get_zcopy(struct lane *l, const struct rma_piece *to, size_t n_to,
                                   uint64_t remote, struct lane_key *key,
                                   struct completion *completion);

@@ -87,14 +87,13 @@ static struct split_words *words_of(const struct shm_lane *lane, uint64_t token)
                                                         : NULL;
 }
 
-weft_status_t weft__shm_bulk_put_req(struct lane *l, uint64_t token, const weft_iov_t *iov,
-                                     size_t n_iov, uint64_t remote, size_t len,
+weft_status_t weft__shm_bulk_put_req(struct lane *l, const struct lane_put_req *from,
                                      struct completion *completion) {
     struct shm_lane *lane = (struct shm_lane *)l;
-    struct split_words *words = words_of(lane, token);
+    struct split_words *words = words_of(lane, from->token);
     struct shm_put_req what = {
-        .iov = iov, .n_iov = n_iov, .remote = remote, .completion = completion};
-    if (!words || !split_init(&what.split, words, (uint32_t)token, len))
+        .iov = from->iov, .n_iov = from->n_iov, .remote = from->remote, .completion = completion};
+    if (!words || !split_init(&what.split, words, (uint32_t)from->token, from->len))
         return weft__fail(WEFT_ERR_PROTOCOL,
                           "shm: the peer's request for a shared copy is malformed");
     struct shm_ext *more = weft__shm_bulk_ext(lane);
