@@ -41,18 +41,38 @@ def _libraries():
     return flags + ["-lm", "-lpthread"]
 
 
-class Tree:
-    """The sources below `root`, compiled into `out`. `base` is an unchanged tree whose objects serve where they fit."""
+def _built_objects(root, folder):
+    """The objects below `folder`, by source; without those of files that differ where RDMA is built."""
+    objects = {}
+    for room in ROOMS:
+        for path, _, names in os.walk(os.path.join(folder, room)):
+            for name in (name for name in names if name.endswith(".pic.d")):
+                obj = os.path.join(path, name[:-2] + ".o")
+                with open(os.path.join(path, name), encoding="utf-8") as written:
+                    source = written.read().split(":", 1)[1].replace("\\\n", " ").split()[0]
+                if os.path.exists(obj) and os.path.exists(os.path.join(root, source)):
+                    with open(os.path.join(root, source), encoding="utf-8") as text:
+                        if "WEFT_HAVE_" not in text.read():
+                            objects[source] = obj
+    return objects
 
-    def __init__(self, root, out, kind="plain", jobs=2, base=None, changed=()):
+
+class Tree:
+    """The sources below `root`, compiled into `out`. `base` is an unchanged tree whose objects serve where they fit.
+
+    `built` is a folder with what Bazel built of this tree (`bazel info bazel-bin`): its objects of the product serve, too.
+    """
+
+    def __init__(self, root, out, kind="plain", jobs=2, base=None, changed=(), built=None):
         self.root, self.out, self.kind, self.jobs = root, out, kind, jobs
         self.base, self.changed = base, set(changed)
         self.flags = FLAGS + SANITIZERS[kind]
+        self.built = _built_objects(root, built) if built else {}
 
     # ---- what is compiled
 
     def _object(self, source):
-        return os.path.join(self.out, self.kind, source[:-2] + ".o")
+        return self.built.get(source) or os.path.join(self.out, self.kind, source[:-2] + ".o")
 
     @staticmethod
     def _dependencies(obj):
@@ -82,7 +102,7 @@ class Tree:
             if not self.changed.intersection(self._dependencies(there) or self.changed):
                 return there
         obj = self._object(source)
-        if not self._is_fresh(obj):
+        if source not in self.built and not self._is_fresh(obj):
             os.makedirs(os.path.dirname(obj), exist_ok=True)
             _call(["cc", *self.flags, "-MMD", "-MF", obj[:-2] + ".d", "-c", source, "-o", obj], self.root)
         return obj
