@@ -33,10 +33,10 @@ has() {
     grep -qE -- "$3" <<<"$2" || fail "$1 has no \"$3\": $2"
 }
 
-# wait_for COMMAND…: until it succeeds, ten seconds at most
+# wait_for COMMAND…: until it succeeds, thirty seconds at most
 wait_for() {
-    local i
-    for i in $(seq 500); do
+    local ends=$((SECONDS + 30))
+    while ((SECONDS < ends)); do
         "$@" 2>/dev/null && return
         sleep 0.02
     done

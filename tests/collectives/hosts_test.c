@@ -257,7 +257,7 @@ static void be_member(struct page *page, uint32_t rank) {
                                        {"shm.directory", sockets},
                                        {"coll.algorithms", "alltoallv:=hierarchy"}};
     snprintf(address, sizeof address, "10.88.%u.2", host_of(rank) + 1);
-    alarm(60);
+    alarm(120);
     MUST(weft_context_create(&(weft_context_params_t){.settings = settings, .n_settings = 4},
                              &p.context) == WEFT_OK,
          30);

@@ -101,11 +101,11 @@ TEST(a_member_that_knows_of_a_failure_before_it_calls_has_the_outcome_of_the_oth
     weft_setting_t settings[] = {{"close.timeout", "20"}};
     crew_workers(&c, 3, "self,shm", settings, 1);
     crew_teams(&c);
-    sum_safely(&c, 1, 5000);
+    sum_safely(&c, 1, 60000);
     vanish(&c, 2);
     UNTIL(&c, weft_team_algorithm(c.rank[0].team, WEFT_COLL_BARRIER, 0, 0, &name) ==
                   WEFT_ERR_PEER_FAILED);
-    sum_safely(&c, 0, 5000);
+    sum_safely(&c, 0, 60000);
     UNTIL(&c, c.rank[0].outcome_calls && c.rank[1].outcome_calls);
     CHECK_EQ(c.rank[0].outcome, WEFT_ERR_PEER_FAILED);
     CHECK_EQ(c.rank[1].outcome, WEFT_ERR_PEER_FAILED);

@@ -261,7 +261,7 @@ TEST(a_link_by_uri_is_no_duplicate) {
         weft_ep_t *ab, *ba;
         char address[256];
         size_t len = sizeof address;
-        workers(&t, "tcp", "connect.timeout", "1s");
+        workers(&t, "tcp", "connect.timeout", "15s");
         weft_ep_params_t ours = {.on_ready = two_on_ready, .on_error = two_on_error, .arg = &t};
         CHECK_EQ(weft_listen(t.b, "tcp://127.0.0.1:0", NULL, &listener), 0);
         CHECK_EQ(weft_worker_address(t.a, address, &len), 0);

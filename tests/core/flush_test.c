@@ -12,7 +12,8 @@ static void flush_at_once(const char *transport, unsigned flags, bool closes) {
     CHECK_EQ(weft_ep_flush(t.ep, &op), WEFT_IN_PROGRESS);
     op.arg = &all;
     CHECK_EQ(weft_worker_flush(t.a, &op), WEFT_IN_PROGRESS);
-    if (closes) CHECK_EQ(weft_ep_close(t.ep, WEFT_CLOSE_FLUSH, OP(&closed)), WEFT_IN_PROGRESS);
+    if (closes)
+        CHECK_EQ(weft_ep_close(t.ep, WEFT_CLOSE_FLUSH, CLOSE_OP(&closed)), WEFT_IN_PROGRESS);
     UNTIL(&t, flushed.calls && all.calls && (closed.calls || !closes));
     CHECK(flushed.calls == 1 && flushed.status == WEFT_OK);
     CHECK(all.calls == 1 && all.status == WEFT_OK);

@@ -85,7 +85,7 @@ static void fork_here(void) {
     pid_t pid = fork();
     if (pid == 0) {
         dup2(sent[1], STDERR_FILENO);
-        alarm(3);
+        alarm(60);
         is_forked_child = true;
         return;
     }
@@ -313,7 +313,7 @@ static void visit(const char *transport, const weft_listen_params_t *params, wef
     *visitor = NULL;
     CHECK_EQ(weft_connect(t.a, weft_listener_uri(listener), NULL, &ep), 0);
     UNTIL(&t, *visitor);
-    CHECK_EQ(weft_ep_close(ep, WEFT_CLOSE_FLUSH, OP(&closed)), WEFT_IN_PROGRESS);
+    CHECK_EQ(weft_ep_close(ep, WEFT_CLOSE_FLUSH, CLOSE_OP(&closed)), WEFT_IN_PROGRESS);
     UNTIL(&t, closed.calls);
     weft_listener_close(listener);
     goes_on(&t);
@@ -511,7 +511,7 @@ static void on_parents(weft_ep_t *ep, weft_am_t *am, void *arg) {
     fflush(stdout);
     pid_t pid = fork();
     if (pid == 0) {
-        alarm(20);
+        alarm(60);
         if (setjmp(test_out)) _exit(3);
         two_up(&t, arg);
         CHECK_EQ(weft_am_handler_set(two_b(&t), ID, on_own, &n), 0);

@@ -47,7 +47,7 @@ TEST(idle_10_seconds_no_wakeup_and_no_cpu) {
         fds[i] = (struct pollfd){.fd = weft_worker_fd(workers[i]), .events = POLLIN};
         CHECK(fds[i].fd >= 0);
     }
-    serve(fds, workers, n, 500); /* what was begun ends; hot sockets cool down */
+    serve(fds, workers, n, 1500); /* what was begun ends; hot sockets cool down */
     CHECK_EQ(received, 300);
     double cpu = cpu_seconds();
     CHECK_EQ(serve(fds, workers, n, 10000), 0);

@@ -7,13 +7,15 @@ static void on_closed(weft_status_t status, void *arg) {
     if (arg) *(weft_status_t *)arg = status;
 }
 #define CLOSED (&(weft_op_t){.done = on_closed})
+/* In good order, with all the time that it needs. */
+#define FLUSHED (&(weft_op_t){.done = on_closed, .deadline_ms = 60000})
 
 TEST_EACH(a_close_notifies_the_peer_once) {
     struct two t;
     two_up(&t, transport);
     closed_calls = 0;
-    CHECK_EQ(weft_ep_close(t.ep, WEFT_CLOSE_FLUSH, CLOSED), WEFT_IN_PROGRESS);
-    CHECK_EQ(weft_ep_close(t.ep, WEFT_CLOSE_FLUSH, CLOSED), WEFT_ERR_BUSY);
+    CHECK_EQ(weft_ep_close(t.ep, WEFT_CLOSE_FLUSH, FLUSHED), WEFT_IN_PROGRESS);
+    CHECK_EQ(weft_ep_close(t.ep, WEFT_CLOSE_FLUSH, FLUSHED), WEFT_ERR_BUSY);
     CHECK_EQ(closed_calls, 0);
     UNTIL(&t, closed_calls == 1 && t.back_errors == 1);
     CHECK_EQ(t.back_error, WEFT_ERR_PEER_CLOSED);
@@ -30,7 +32,7 @@ TEST_EACH(a_close_is_notified_what_the_endpoint_was_lost_with) {
         struct two t;
         weft_status_t first = WEFT_IN_PROGRESS, second = WEFT_IN_PROGRESS;
         two_up(&t, transport);
-        weft_op_t one = {.done = on_closed, .arg = &first},
+        weft_op_t one = {.done = on_closed, .arg = &first, .deadline_ms = 60000},
                   two = {.done = on_closed, .arg = &second};
         CHECK_EQ(weft_ep_close(t.ep, WEFT_CLOSE_FLUSH, &one), WEFT_IN_PROGRESS);
         UNTIL(&t, first <= 0 && t.back_errors == 1);
@@ -66,7 +68,7 @@ TEST_EACH(a_flush_close_delivers_everything_before_it) {
         CHECK(st >= 0);
         waiting += st == WEFT_IN_PROGRESS;
     }
-    CHECK_EQ(weft_ep_close(t.ep, WEFT_CLOSE_FLUSH, CLOSED), WEFT_IN_PROGRESS);
+    CHECK_EQ(weft_ep_close(t.ep, WEFT_CLOSE_FLUSH, FLUSHED), WEFT_IN_PROGRESS);
     UNTIL(&t, closed_calls == 1);
     UNTIL(&t, received >= 500);
     CHECK_EQ(c.calls, waiting);
@@ -96,7 +98,7 @@ TEST_EACH(close_while_dialing_cancels_nothing_and_leaks_nothing) {
     two_workers(&t, transport, NULL, 0);
     two_dial(&t);
     closed_calls = 0;
-    CHECK_EQ(weft_ep_close(t.ep, WEFT_CLOSE_FLUSH, CLOSED), WEFT_IN_PROGRESS);
+    CHECK_EQ(weft_ep_close(t.ep, WEFT_CLOSE_FLUSH, FLUSHED), WEFT_IN_PROGRESS);
     UNTIL(&t, closed_calls == 1);
     for (int i = 0; i < 200; i++) two_turn(&t);
     CHECK_EQ(t.errors, 0);
@@ -143,7 +145,7 @@ TEST_EACH(many_endpoints_share_one_link) {
     CHECK(strlen(info.why) > 0 && strlen(info.peer) > 0);
     closed_calls = 0;
     for (int i = 0; i < N; i++)
-        CHECK_EQ(weft_ep_close(ep[i], WEFT_CLOSE_FLUSH, CLOSED), WEFT_IN_PROGRESS);
+        CHECK_EQ(weft_ep_close(ep[i], WEFT_CLOSE_FLUSH, FLUSHED), WEFT_IN_PROGRESS);
     UNTIL(&t, closed_calls == N && t.back_errors == N);
     two_down(&t);
 }

@@ -167,7 +167,7 @@ static void play_endpoint(struct player *p) {
     unlock(p->table);
     finish(p, &p->notified);
     lock(p->table);
-    POST(p, notified, weft_ep_close(ep, WEFT_CLOSE_FLUSH, OP(&p->notified)));
+    POST(p, notified, weft_ep_close(ep, WEFT_CLOSE_FLUSH, CLOSE_OP(&p->notified)));
     unlock(p->table);
     finish(p, &p->notified);
 }

@@ -75,7 +75,7 @@ static void die_after(const char *transport, bool child_sends, int turns) {
     child_start(&c, child, &(struct death){transport, child_sends, turns});
     open_ends(&s, transport);
     child_dial(&c, &s);
-    double end = two_now() + test_spin(10);
+    double end = two_now() + test_spin(60);
     post(&s, !child_sends, &first);
     while (!first.calls && two_now() < end) side_turn(&s);
     CHECK_EQ(first.status, WEFT_OK);

@@ -35,7 +35,10 @@ static void *submit_many(void *arg) {
     return NULL;
 }
 static void close_as(struct pair *p, weft_close_mode_t mode) {
-    if (weft_ep_close(p->to_a, mode, &(weft_op_t){.done = note_closed}) != WEFT_IN_PROGRESS)
+    if (weft_ep_close(p->to_a, mode,
+                      &(weft_op_t){.done = note_closed,
+                                   .deadline_ms = mode == WEFT_CLOSE_FLUSH ? 60000 : 0}) !=
+        WEFT_IN_PROGRESS)
         abort();
 }
 static void *close_behind(void *arg) {

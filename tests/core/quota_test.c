@@ -68,7 +68,7 @@ static void one_endpoint_too_many(const char *transport) {
         CHECK(lost[i] == WEFT_OK && weft_am_send(ep[i], 1, "h", 1, NULL, 0, NULL) == WEFT_OK);
     UNTIL(&t, n_received == 3);
     /* One that goes makes room. */
-    CHECK_EQ(weft_ep_close(ep[0], WEFT_CLOSE_FLUSH, OP(&closed)), WEFT_IN_PROGRESS);
+    CHECK_EQ(weft_ep_close(ep[0], WEFT_CLOSE_FLUSH, CLOSE_OP(&closed)), WEFT_IN_PROGRESS);
     UNTIL(&t, closed.calls);
     for (int i = 0; i < 200; i++) two_turn(&t);
     dial(t.a, t.b, 6);

@@ -4,7 +4,7 @@
 examples=$bin/examples
 
 test_echo_on_libev() {
-    got=$(timeout 20 "$examples/echo-libev")
+    got=$(timeout 60 "$examples/echo-libev")
     has output "$got" '^answer: 64 bytes, as they were sent'
 }
 
@@ -16,7 +16,7 @@ test_echo_on_libev_serves_messages_of_any_size() {
         wait_for grep -q '^listening at' "$scratch/server"
         uri=$(sed -n 's/^listening at //p' "$scratch/server")
         for bytes in 8 1000 65536 262144 524288 1000000 67108864; do
-            has "$bytes bytes" "$(timeout 30 "$examples/echo-libev" call "$uri" $bytes)" "^answer: $bytes bytes, as they were sent"
+            has "$bytes bytes" "$(timeout 60 "$examples/echo-libev" call "$uri" $bytes)" "^answer: $bytes bytes, as they were sent"
         done
         kill $server
     done
@@ -58,7 +58,7 @@ test_graph_words() {
 
 # With the double of the driver, which lies beside the tests.
 test_gpu_pingpong() {
-    has none "$(timeout 20 "$examples/gpu-pingpong")" '^(no GPU here|device memory, .* the same bytes)$'
+    has none "$(timeout 60 "$examples/gpu-pingpong")" '^(no GPU here|device memory, .* the same bytes)$'
     double=$(cuda_double)
     for bytes in 8 5000 1048576; do
         has device "$(LD_LIBRARY_PATH=$double timeout 60 "$examples/gpu-pingpong" $bytes)" \
@@ -68,28 +68,28 @@ test_gpu_pingpong() {
 
 test_view_gpu() {
     [ -e "$examples/view-gpu" ] || skip "no C++ compiler here"
-    has none "$(timeout 20 "$examples/view-gpu")" '^(not every process has a GPU|.*, shared by 1: last of the matrix 999, last sum 999)$'
+    has none "$(timeout 60 "$examples/view-gpu")" '^(not every process has a GPU|.*, shared by 1: last of the matrix 999, last sum 999)$'
     has double "$(LD_LIBRARY_PATH=$(cuda_double) timeout 60 "$bin/tools/weft-run" -n 3 "$examples/view-gpu")" \
         'a double, shared by 3: last of the matrix 2997, last sum 5994$'
 }
 
 test_echo_in_libuv() {
     [ -e "$examples/echo-libuv" ] || skip "no libuv here"
-    has output "$(timeout 20 "$examples/echo-libuv")" '^answer: is anybody there'
+    has output "$(timeout 60 "$examples/echo-libuv")" '^answer: is anybody there'
 }
 
 test_pingpong() {
-    has shm "$(timeout 20 "$examples/pingpong" 1000)" '^shm://.*1000 round trips'
-    has tcp "$(timeout 20 "$examples/pingpong" 100 tcp://127.0.0.1:0)" '^tcp://.*100 round trips'
+    has shm "$(timeout 60 "$examples/pingpong" 1000)" '^shm://.*1000 round trips'
+    has tcp "$(timeout 60 "$examples/pingpong" 100 tcp://127.0.0.1:0)" '^tcp://.*100 round trips'
 }
 
 test_stream_cat() {
     head -c 3000000 /dev/urandom >"$scratch/sent"
     for uri in tcp://127.0.0.1:0 shm://stream-cat-$$; do
         rm -f "$scratch/told"
-        timeout 20 "$examples/stream-cat" listen "$uri" </dev/null >"$scratch/received" 2>"$scratch/told" &
+        timeout 60 "$examples/stream-cat" listen "$uri" </dev/null >"$scratch/received" 2>"$scratch/told" &
         wait_for grep -q '^listening at' "$scratch/told"
-        timeout 20 "$examples/stream-cat" "$(sed -n 's/^listening at //p' "$scratch/told")" <"$scratch/sent" ||
+        timeout 60 "$examples/stream-cat" "$(sed -n 's/^listening at //p' "$scratch/told")" <"$scratch/sent" ||
             fail "the caller of $uri"
         wait $! || fail "the listener at $uri"
         cmp "$scratch/sent" "$scratch/received" || fail "other bytes came over $uri"
@@ -98,10 +98,10 @@ test_stream_cat() {
 
 test_stream_cat_both_ways() {
     rm -f "$scratch"/{told,received,back}
-    echo there | timeout 20 "$examples/stream-cat" listen >"$scratch/received" 2>"$scratch/told" &
+    echo there | timeout 60 "$examples/stream-cat" listen >"$scratch/received" 2>"$scratch/told" &
     wait_for grep -q '^listening at' "$scratch/told"
     (echo here; wait_for grep -q there "$scratch/back") |
-        timeout 20 "$examples/stream-cat" "$(sed -n 's/^listening at //p' "$scratch/told")" >"$scratch/back"
+        timeout 60 "$examples/stream-cat" "$(sed -n 's/^listening at //p' "$scratch/told")" >"$scratch/back"
     has back "$(cat "$scratch/back")" '^there$'
     wait_for grep -q '^here$' "$scratch/received"
 }
@@ -109,11 +109,11 @@ test_stream_cat_both_ways() {
 test_bulletin() {
     for uri in tcp://127.0.0.1:0 shm://bulletin-$$; do
         rm -f "$scratch/told"
-        timeout 20 "$examples/bulletin" keep "$uri" 3 >"$scratch/board" 2>"$scratch/told" &
+        timeout 60 "$examples/bulletin" keep "$uri" 3 >"$scratch/board" 2>"$scratch/told" &
         keeper=$!
         wait_for grep -q '^listening at' "$scratch/told"
         for writer in ann bob eve; do
-            timeout 20 "$examples/bulletin" "$(sed -n 's/^listening at //p' "$scratch/told")" $writer-{1,2,3,4} &
+            timeout 60 "$examples/bulletin" "$(sed -n 's/^listening at //p' "$scratch/told")" $writer-{1,2,3,4} &
         done
         wait $keeper || fail "the keeper of $uri"
         expect "the board of $uri" "$(sort "$scratch/board" | tr '\n' ' ')" "$(echo {ann,bob,eve}-{1,2,3,4}) "
@@ -122,16 +122,16 @@ test_bulletin() {
 
 test_allreduce() {
     has alone "$("$examples/allreduce")" 'of 1 processes.* 0 wrong'
-    has together "$("$bin/tools/weft-run" -n 4 --timeout 20 "$examples/allreduce")" '^\[0\] .*of 4 processes.* 0 wrong'
+    has together "$("$bin/tools/weft-run" -n 4 --timeout 60 "$examples/allreduce")" '^\[0\] .*of 4 processes.* 0 wrong'
 }
 
 test_farm() {
-    has farm "$("$bin/tools/weft-run" -n 4 --timeout 20 "$examples/farm")" '^\[0\] 1000 squares by 3 processes, 0 wrong'
+    has farm "$("$bin/tools/weft-run" -n 4 --timeout 60 "$examples/farm")" '^\[0\] 1000 squares by 3 processes, 0 wrong'
 }
 
 test_shared_worker() {
     local got
-    got=$(timeout 20 "$examples/shared-worker")
+    got=$(timeout 60 "$examples/shared-worker")
     has before "$got" '^the library asks: WEFT_ERR_NOT_ASSOCIATED'
     has lease "$got" '^its ids 0 … 63 are 512 … 575 of the worker'
     has messages "$got" '^the program got 1, the library 2'
@@ -140,13 +140,13 @@ test_shared_worker() {
 
 test_shared_team() {
     local got
-    got=$("$bin/tools/weft-run" -n 3 --timeout 20 "$examples/shared-team")
+    got=$("$bin/tools/weft-run" -n 3 --timeout 60 "$examples/shared-team")
     for rank in 0 1 2; do
         has "rank $rank" "$got" "^\[$rank\] rank $rank of 3: the next one has $(((rank + 1) % 3 + 1)), all have 6$"
         has "after, rank $rank" "$got" "^\[$rank\] the library asks: WEFT_ERR_DISASSOCIATED$"
         has "end, rank $rank" "$got" "^\[$rank\] given back$"
     done
-    has alone "$(timeout 20 "$examples/shared-team")" '^rank 0 of 1: the next one has 1, all have 1$'
+    has alone "$(timeout 60 "$examples/shared-team")" '^rank 0 of 1: the next one has 1, all have 1$'
 }
 
 test_own_kind() {
@@ -159,14 +159,14 @@ test_own_kind() {
 
 test_own_loop() {
     local got
-    got=$(timeout 20 "$examples/own-loop")
+    got=$(timeout 60 "$examples/own-loop")
     has socket "$got" '^received: by my socket'
     has after "$got" '^given back'
 }
 
 test_own_socket() {
     local got
-    got=$(timeout 20 "$examples/own-socket")
+    got=$(timeout 60 "$examples/own-socket")
     has message "$got" '^received: by my socket$'
     has after "$got" "^the stream has ended, and the socket is the program's$"
 }

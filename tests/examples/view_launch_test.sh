@@ -5,8 +5,8 @@ view=$bin/examples/view
 libevent=libevent_core-2.1.so.7:libevent_pthreads-2.1.so.7
 
 test_alone() {
-    has alone "$(timeout 30 "$view")" 'engine single, 1 processes, sum 1$'
-    has "the end" "$(timeout 30 "$view")" 'the view ends$'
+    has alone "$(timeout 60 "$view")" 'engine single, 1 processes, sum 1$'
+    has "the end" "$(timeout 60 "$view")" 'the view ends$'
 }
 
 test_under_weft_run() {
@@ -97,7 +97,7 @@ needs_cpp() {
 
 test_gather_in_cpp_alone() {
     needs_cpp
-    has alone "$(timeout 30 "$bin/examples/view-gather")" '^a 1, the longest 1$'
+    has alone "$(timeout 60 "$bin/examples/view-gather")" '^a 1, the longest 1$'
 }
 
 test_gather_in_cpp_under_weft_run() {
@@ -107,7 +107,7 @@ test_gather_in_cpp_under_weft_run() {
 
 test_callbacks_in_cpp_end_the_other_library_first() {
     needs_cpp
-    expect order "$(timeout 30 "$bin/examples/view-finalize" | tr '\n' ';')" \
+    expect order "$(timeout 60 "$bin/examples/view-finalize" | tr '\n' ';')" \
         'the view is in use;the last one is called first;the other library ends;'
 }
 

@@ -163,7 +163,7 @@ TEST(a_revocation_does_not_wait_for_a_put_that_is_placement) {
     put_begin(&p);
     put_stalls(&p);
     weft_status_t st = weft_mem_revoke(p.mem, OP(&revoked));
-    double end = two_now() + test_spin(5);
+    double end = two_now() + test_spin(20);
     while (st == WEFT_IN_PROGRESS && !revoked.calls && two_now() < end)
         weft_worker_progress(p.t.b, 0);
     CHECK(st == WEFT_OK || (revoked.calls == 1 && revoked.status == WEFT_OK));

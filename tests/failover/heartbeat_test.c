@@ -35,7 +35,7 @@ static void up(struct two *t, const char *transport, uint32_t heartbeat_ms, weft
 static void silent_peer_is_dead(const char *transport) {
     struct two t;
     up(&t, transport, MS, WEFT_ERRORS_PEER, NULL, 0);
-    ALONE(&t, test_spin(10), t.errors);
+    ALONE(&t, test_spin(20), t.errors);
     CHECK_EQ(t.errors, 1);
     CHECK_EQ(t.error, WEFT_ERR_PEER_FAILED);
     two_down(&t);
@@ -82,7 +82,7 @@ TEST(endpoints_of_other_heartbeats_share_no_link) {
     UNTIL(&t, t.ready == 3);
     CHECK_EQ(weft_ep_describe(t.ep, &info), 0);
     CHECK_EQ(info.n_endpoints, 2);
-    ALONE(&t, test_spin(10), t.errors == 2);
+    ALONE(&t, test_spin(20), t.errors == 2);
     CHECK_EQ(t.errors, 2);
     CHECK(weft_am_send(without, 1, NULL, 0, NULL, 0, NULL) >= 0);
     two_down(&t);
@@ -93,7 +93,7 @@ TEST(one_that_survives_its_lanes_is_lost_with_its_peer) {
     up(&t, "tcp", MS, WEFT_ERRORS_FAILOVER, NULL, 0);
     kill_all();
     UNTIL(&t, weft_worker_count(t.a, "lanes.resumed") == 1);
-    ALONE(&t, test_spin(5), t.errors);
+    ALONE(&t, test_spin(20), t.errors);
     CHECK_EQ(t.error, WEFT_ERR_PEER_FAILED);
     two_down(&t);
 }
@@ -144,7 +144,8 @@ static size_t address_of_raw(const struct raw *raw, uint8_t *address) {
     return sizeof head + 1 + len;
 }
 
-static bool is_asked(uint16_t flags) {
+/* Within `seconds`. */
+static bool is_asked(uint16_t flags, double seconds) {
     static struct raw raw;
     uint8_t address[256];
     struct wire_message m;
@@ -157,7 +158,7 @@ static bool is_asked(uint16_t flags) {
     weft__wire_hello(
         &m, (struct wire_hello){.version = WIRE_VERSION, .flags = flags, .worker = RAW_ID});
     CHECK(send_message(&raw, &m));
-    for (double end = two_now() + 3 * MS * 1e-3; two_now() < end && !received(&raw, WIRE_LANE);)
+    for (double end = two_now() + seconds; two_now() < end && !received(&raw, WIRE_LANE);)
         raw_turn(&raw);
     bool is = received(&raw, WIRE_LANE);
     raw_close(&raw);
@@ -165,6 +166,6 @@ static bool is_asked(uint16_t flags) {
 }
 
 TEST(only_a_peer_that_sends_so_is_asked_for_heartbeats) {
-    CHECK(is_asked(WIRE_HELLO_ANSWERS));
-    CHECK(!is_asked(0));
+    CHECK(is_asked(WIRE_HELLO_ANSWERS, test_spin(20)));
+    CHECK(!is_asked(0, 3 * MS * 1e-3));
 }

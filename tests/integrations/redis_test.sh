@@ -22,7 +22,7 @@ begin() {
     [ "$uri" != tcp://127.0.0.1:0 ] || uri=$(redis weft.info | sed 's/.*listener:\([^ ]*\).*/\1/')
 }
 redis() { redis-cli -s "$folder/socket" "$@"; }
-weft() { timeout 30 "$built/weft-redis-cli" "$uri" "$@"; }
+weft() { timeout 120 "$built/weft-redis-cli" "$uri" "$@"; }
 
 test_both_sides_see_each_others_values() {
     begin "$1"
@@ -58,7 +58,7 @@ test_values_of_all_sizes_cross() {
 test_a_lease_ends_when_its_key_changes() {
     begin
     redis set a first >/dev/null
-    weft read a 20 >"$scratch/read" &
+    weft read a 100 >"$scratch/read" &
     reader=$!
     wait_for grep -q first "$scratch/read"
     has leases "$(redis weft.info)" 'leases:1'
@@ -99,7 +99,7 @@ test_clients_that_are_killed_leave_nothing() {
 
 test_the_module_is_unloaded_under_traffic() {
     begin
-    weft traffic 20 >"$scratch/traffic" 2>&1 &
+    weft traffic 100 >"$scratch/traffic" 2>&1 &
     client=$!
     wait_for eval 'redis weft.info | grep -qE "requests:[1-9][0-9]+"'
     wait_for eval 'redis module unload weft | grep -q OK'
@@ -112,7 +112,7 @@ test_the_module_is_unloaded_under_traffic() {
 
 test_a_shutdown_ends_the_clients() {
     begin
-    weft traffic 20 >"$scratch/traffic" 2>&1 &
+    weft traffic 100 >"$scratch/traffic" 2>&1 &
     client=$!
     wait_for eval 'redis weft.info | grep -qE "requests:[1-9][0-9]+"'
     redis shutdown nosave >/dev/null 2>&1 || true
@@ -127,7 +127,8 @@ test_an_idle_module_uses_no_processor() {
     before=$(awk '{ print $14 + $15 }' /proc/$server/stat)
     sleep 2
     after=$(awk '{ print $14 + $15 }' /proc/$server/stat)
-    [ $((after - before)) -le 4 ] || fail "$((after - before)) ticks in two seconds"
+    # One that polls takes nearly 200; the server's own clock, on a slow machine, some ten.
+    [ $((after - before)) -le 40 ] || fail "$((after - before)) ticks in two seconds"
 }
 
 test_wrong_arguments_are_refused() {

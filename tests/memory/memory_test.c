@@ -41,14 +41,14 @@ static void turns(struct life *l, int n) {
 
 /* Connect, send small and large, tagged and not, close. Goes as far as it can; every accepted
  * operation completes. */
-static void live(struct life *l, const char *transport) {
+static void live(struct life *l, const char *transport, const char *connect_timeout) {
     static char big[200000];
     char address[256];
     size_t len = sizeof address;
     weft_worker_params_t params = {.transports = transport, .on_endpoint = on_endpoint};
     weft_op_t op = {.done = done, .arg = l};
     /* Where the other side ran out of it, or is closed second, no answer comes. */
-    weft_setting_t soon[] = {{"connect.timeout", "300ms"}, {"close.timeout", "20ms"}};
+    weft_setting_t soon[] = {{"connect.timeout", connect_timeout}, {"close.timeout", "20ms"}};
     if (weft_context_create(&(weft_context_params_t){.settings = soon, .n_settings = 2},
                             &l->context) < 0)
         return;
@@ -61,7 +61,7 @@ static void live(struct life *l, const char *transport) {
                              &l->ep) < 0)
         return;
     l->posted += weft_am_send(l->ep, 1, "h", 1, &(weft_iov_t){big, 10}, 1, &op) == WEFT_IN_PROGRESS;
-    double end = two_now() + 2;
+    double end = two_now() + 20;
     while (!ready && !lost && two_now() < end) turns(l, 10);
     if (!ready) return;
     l->posted +=
@@ -85,7 +85,7 @@ static void every_failure(const char *transport) {
     struct life l = {0};
     ready = lost = received = accepted = 0;
     weft__alloc_fail_at(0);
-    live(&l, transport);
+    live(&l, transport, "20s");
     uint64_t n = weft__alloc_fail_at(0);
     CHECK(ready == 1 && accepted == 1);
     free_later(&l);
@@ -94,7 +94,7 @@ static void every_failure(const char *transport) {
         memset(&l, 0, sizeof l);
         ready = lost = 0;
         weft__alloc_fail_at(k);
-        live(&l, transport);
+        live(&l, transport, "300ms");
         weft__alloc_fail_at(0);
         free_later(&l);
         CHECK(l.completed >= l.posted);

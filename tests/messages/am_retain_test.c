@@ -161,7 +161,7 @@ TEST_EACH(a_kept_message_outlives_its_endpoint) {
     struct tally c = {0};
     up(&t, transport, &k);
     send_numbered(&t, &k, FEW);
-    CHECK_EQ(weft_ep_close(t.ep, WEFT_CLOSE_FLUSH, OP(&c)), WEFT_IN_PROGRESS);
+    CHECK_EQ(weft_ep_close(t.ep, WEFT_CLOSE_FLUSH, CLOSE_OP(&c)), WEFT_IN_PROGRESS);
     UNTIL(&t, c.calls == 1 && t.back_errors);
     CHECK(weft_ep_close(t.back, WEFT_CLOSE_FLUSH, NULL) >= 0);
     for (int i = 0; i < 50; i++) two_turn(&t);

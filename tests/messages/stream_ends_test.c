@@ -68,7 +68,7 @@ TEST_EACH(a_peer_that_closes_in_good_order_is_received_to_the_end) {
     write_bytes(out, 0, 300000);
     two_up(&t, transport);
     CHECK(weft_stream_send(t.ep, ONE(out, 300000), OP(&sent)) >= 0);
-    CHECK_EQ(weft_ep_close(t.ep, WEFT_CLOSE_FLUSH, OP(&closed)), WEFT_IN_PROGRESS);
+    CHECK_EQ(weft_ep_close(t.ep, WEFT_CLOSE_FLUSH, CLOSE_OP(&closed)), WEFT_IN_PROGRESS);
     UNTIL(&t, closed.calls == 1 && t.back_errors == 1);
     CHECK_EQ(t.back_error, WEFT_ERR_PEER_CLOSED);
     CHECK_EQ(weft_stream_take(t.back, &data, &len), WEFT_OK);
@@ -113,7 +113,7 @@ TEST_EACH(our_own_close_ends_receives_and_waits_for_none) {
     weft_status_t st = weft_ep_flush(t.ep, OP(&flushed));
     UNTIL(&t, ended(st, &flushed));
     CHECK(outcome(st, &flushed) == WEFT_OK && recv.calls == 0);
-    CHECK_EQ(weft_ep_close(t.ep, WEFT_CLOSE_FLUSH, OP(&closed)), WEFT_IN_PROGRESS);
+    CHECK_EQ(weft_ep_close(t.ep, WEFT_CLOSE_FLUSH, CLOSE_OP(&closed)), WEFT_IN_PROGRESS);
     CHECK_EQ(weft_stream_recv(t.ep, ONE(in, 4), &len, NULL), WEFT_ERR_CLOSED);
     UNTIL(&t, closed.calls == 1);
     CHECK(recv.calls == 1 && recv.status == WEFT_ERR_CLOSED && closed.status == WEFT_OK);
@@ -128,8 +128,8 @@ TEST_EACH(both_may_close_with_more_under_way_than_the_window) {
     up_with_window(&t, transport, "10000");
     CHECK_EQ(weft_stream_send(t.ep, ONE(out, 200000), OP(&sent[0])), WEFT_IN_PROGRESS);
     CHECK_EQ(weft_stream_send(t.back, ONE(out, 200000), OP(&sent[1])), WEFT_IN_PROGRESS);
-    CHECK_EQ(weft_ep_close(t.ep, WEFT_CLOSE_FLUSH, OP(&closed[0])), WEFT_IN_PROGRESS);
-    CHECK_EQ(weft_ep_close(t.back, WEFT_CLOSE_FLUSH, OP(&closed[1])), WEFT_IN_PROGRESS);
+    CHECK_EQ(weft_ep_close(t.ep, WEFT_CLOSE_FLUSH, CLOSE_OP(&closed[0])), WEFT_IN_PROGRESS);
+    CHECK_EQ(weft_ep_close(t.back, WEFT_CLOSE_FLUSH, CLOSE_OP(&closed[1])), WEFT_IN_PROGRESS);
     UNTIL(&t,
           closed[0].calls == 1 && closed[1].calls == 1 && sent[0].calls == 1 && sent[1].calls == 1);
     CHECK(sent[0].status == WEFT_OK || sent[1].status == WEFT_OK);

@@ -336,7 +336,8 @@ static void fail_with_an_offer(bool closes) {
     CHECK_EQ(send(&t, 9, large, sizeof large, &sent), WEFT_IN_PROGRESS);
     UNTIL(&t, weft_tag_probe(t.b, 9, UINT64_MAX, NULL) == WEFT_OK);
     CHECK_EQ(weft_tag_take(t.b, 9, UINT64_MAX, NULL, &message), WEFT_OK);
-    if (closes) CHECK_EQ(weft_ep_close(t.ep, WEFT_CLOSE_FLUSH, OP(&closed)), WEFT_IN_PROGRESS);
+    if (closes)
+        CHECK_EQ(weft_ep_close(t.ep, WEFT_CLOSE_FLUSH, CLOSE_OP(&closed)), WEFT_IN_PROGRESS);
     weft__ep_violation(t.ep, WEFT_ERR_NO_MEMORY, "test");
     for (int i = 0; i < 100; i++) weft_worker_progress(t.a, 0);
     CHECK_EQ(sent.calls + closed.calls, 0);

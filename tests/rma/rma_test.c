@@ -424,11 +424,7 @@ static void go_on_with_chain(struct chain *c) {
                                c->r.rkey, &op);
         if (st == WEFT_OK) count_of_chain(c);
     }
-    if (c->left == 0) {
-        /* The peer has to answer within it: more than rma_up's few milliseconds. */
-        weft_op_t close = {.done = tally, .arg = &c->closed, .deadline_ms = 60000};
-        st = weft_ep_close(c->r.t.ep, WEFT_CLOSE_FLUSH, &close);
-    }
+    if (c->left == 0) st = weft_ep_close(c->r.t.ep, WEFT_CLOSE_FLUSH, CLOSE_OP(&c->closed));
     CHECK_EQ(st, WEFT_IN_PROGRESS);
 }
 static void next_of_chain(weft_status_t status, void *arg) {
@@ -465,7 +461,7 @@ TEST_WAYS(a_key_outlives_its_endpoint_and_sends_so) {
     CHECK(info.status == WEFT_OK && info.base == rma_at(&r, 0) && info.len == 4096 &&
           info.rights == WEFT_MEM_ALL);
     CHECK(!strcmp(info.put, messages ? "message" : is_mapped(transport) ? "mapped" : "rdma"));
-    CHECK_EQ(weft_ep_close(r.t.ep, WEFT_CLOSE_FLUSH, OP(&closed)), WEFT_IN_PROGRESS);
+    CHECK_EQ(weft_ep_close(r.t.ep, WEFT_CLOSE_FLUSH, CLOSE_OP(&closed)), WEFT_IN_PROGRESS);
     UNTIL(&r.t, closed.calls == 1);
     CHECK_EQ(weft_rkey_describe(r.rkey, &info), 0);
     CHECK(info.status < 0 && !strcmp(info.put, "refused"));

@@ -100,7 +100,7 @@ static inline void hub_turn(struct hub *h) {
 }
 #define HUB_UNTIL(h, cond)                                    \
     do {                                                      \
-        double until_end = two_now() + 10;                    \
+        double until_end = two_now() + 20;                    \
         while (!(cond) && two_now() < until_end) hub_turn(h); \
         CHECK(cond);                                          \
     } while (0)

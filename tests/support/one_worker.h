@@ -5,6 +5,8 @@
 
 #include "worker_pair.h"
 
+#include <signal.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -78,6 +80,7 @@ static inline void child_start(struct child *c, void (*run)(int out, const void 
     fflush(stdout);
     c->pid = fork();
     if (c->pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL); /* of a test that fails */
         if (setjmp(test_out) == 0) run(fds[1], arg);
         fflush(stdout);
         _exit(1);

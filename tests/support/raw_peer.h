@@ -83,7 +83,7 @@ static inline void raw_turn(struct raw *r) {
 }
 #define RAW_UNTIL(r, cond)                                    \
     do {                                                      \
-        double until_end = two_now() + 10;                    \
+        double until_end = two_now() + 20;                    \
         while (!(cond) && two_now() < until_end) raw_turn(r); \
         CHECK(cond);                                          \
     } while (0)

@@ -130,6 +130,8 @@ static inline void tally(weft_status_t status, void *arg) {
     c->status = status;
 }
 #define OP(tally_p) (&(weft_op_t){.done = tally, .arg = (tally_p)})
+/* Of a close in good order, for which the setting close.timeout may be short. */
+#define CLOSE_OP(tally_p) (&(weft_op_t){.done = tally, .arg = (tally_p), .deadline_ms = 60000})
 
 /* Each of the real transports: `TEST_EACH(name) { ... transport ... }` makes name_self, name_shm
  * and name_tcp. */

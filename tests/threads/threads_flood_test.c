@@ -139,14 +139,14 @@ static void others_are_served(struct flood *f) {
         struct tally fetched = {0}, got = {0};
         weft_status_t st =
             weft_atomic_fetch(p->to_b, WEFT_ATOMIC_ADD, 8, 1, 0, &old, at, p->key, OP(&fetched));
-        for (double end = two_now() + test_spin(10);
+        for (double end = two_now() + test_spin(20);
              st == WEFT_IN_PROGRESS && !fetched.calls && two_now() < end;)
             weft_worker_progress(p->a, 0);
         CHECK(fetched.calls && fetched.status == WEFT_OK);
         if (!fetched.calls) return;
         CHECK_EQ(old, f->added++);
         st = weft_get(p->to_b, back, sizeof back, at, p->key, OP(&got));
-        for (double end = two_now() + test_spin(10);
+        for (double end = two_now() + test_spin(20);
              st == WEFT_IN_PROGRESS && !got.calls && two_now() < end;)
             weft_worker_progress(p->a, 0);
         CHECK(got.calls && got.status == WEFT_OK);

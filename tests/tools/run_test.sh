@@ -59,11 +59,15 @@ test_exit_codes() {
 }
 
 test_the_first_failure_gives_the_code() {
-    expect code "$(exit_code $run -n 3 sh -c 'if [ $WEFT_RUN_RANK = 1 ]; then exit 5; fi; sleep 0.3; exit 6')" 5
+    expect code "$(exit_code $run -n 3 sh -c 'if [ $WEFT_RUN_RANK = 1 ]; then exit 5; fi; sleep 30; exit 6')" 5
 }
 
 test_the_death_of_one_ends_all() {
-    $run -n 3 sh -c "echo \$\$ >>$scratch/pids; [ \$WEFT_RUN_RANK = 2 ] && { sleep 0.2; kill -9 \$\$; }; exec sleep 60" \
+    # Rank 2 dies when all have begun.
+    : >"$scratch/pids"
+    $run -n 3 sh -c "echo \$\$ >>$scratch/pids
+        [ \$WEFT_RUN_RANK = 2 ] && { until [ \$(wc -l <$scratch/pids) = 3 ]; do sleep 0.02; done; kill -9 \$\$; }
+        exec sleep 60" \
         2>"$scratch/err" && return 1
     has 'the message' "$(cat "$scratch/err")" 'rank 2 .*signal 9.*ending the others'
     for pid in $(cat "$scratch/pids"); do
@@ -73,10 +77,13 @@ test_the_death_of_one_ends_all() {
 
 test_who_ignores_the_request_is_killed() {
     begin=$(date +%s%N)
-    code=$(exit_code $run -n 2 bash -c 'trap "" TERM; [ $WEFT_RUN_RANK = 0 ] && { sleep 0.1; exit 3; }; while :; do sleep 0.05; done')
+    code=$(exit_code $run -n 2 bash -c 'trap "" TERM
+        [ $WEFT_RUN_RANK = 0 ] || : >"$0"
+        while [ $WEFT_RUN_RANK = 1 ] || [ ! -e "$0" ]; do sleep 0.05; done
+        exit 3' "$scratch/ignores")
     expect code "$code" 3
     ms=$((($(date +%s%N) - begin) / 1000000))
-    [ $ms -ge 1900 ] && [ $ms -lt 8000 ] || fail "$ms ms, where the grace is 2 s"
+    [ $ms -ge 1900 ] && [ $ms -lt 60000 ] || fail "$ms ms, where the grace is 2 s"
 }
 
 test_an_interrupt_ends_the_job() {
@@ -109,7 +116,7 @@ test_children_do_not_outlive_weft_run() {
 
 test_processes_find_each_other() {
     for n in 1 2 5; do
-        got=$($run -n $n --timeout 20 "$bin/examples/allreduce")
+        got=$($run -n $n --timeout 60 "$bin/examples/allreduce")
         has "with $n" "$got" "1000 numbers of $n processes.* 0 wrong"
     done
 }

@@ -152,9 +152,9 @@ static void receiver_turn(struct scene *s, int ms) {
 static void exchange(struct scene *s) {
     uint64_t number = s->rounds++;
     size_t at_b = s->p.b.n_messages, at_a = s->p.a.n_messages;
-    double give_up = pair_seconds() + 2;
+    double give_up = pair_seconds() + 20;
     CHECK_EQ(post(s->p.a.lane, s->form, number), WEFT_OK);
-    while (s->p.b.n_messages == at_b && pair_seconds() < give_up) receiver_turn(s, 2000);
+    while (s->p.b.n_messages == at_b && pair_seconds() < give_up) receiver_turn(s, 20000);
     CHECK_EQ(s->p.b.n_messages, at_b + 1);
     CHECK(is_whole(&s->p.b.messages[at_b], s->form, number));
     CHECK_EQ(post(s->p.b.lane, s->form, number), WEFT_OK);
@@ -183,7 +183,8 @@ static unsigned kill_after(struct scene *s, unsigned n) {
     pid_t pid = fork();
     CHECK(pid >= 0);
     if (pid == 0) victim(s->p.directory, s->form, s->page);
-    for (double give_up = pair_seconds() + 5; pair_seconds() < give_up && s->v.n_messages < BEFORE;)
+    for (double give_up = pair_seconds() + 20;
+         pair_seconds() < give_up && s->v.n_messages < BEFORE;)
         weft__reactor_progress(s->p.reactor_b, 0);
     CHECK_EQ(waitpid(pid, &status, WUNTRACED), pid);
     CHECK(WIFSTOPPED(status) && WSTOPSIG(status) == SIGSTOP);
@@ -195,8 +196,8 @@ static unsigned kill_after(struct scene *s, unsigned n) {
     kill(pid, SIGKILL);
     waitpid(pid, &status, 0);
     exchange(s); /* and when it is dead */
-    for (double give_up = pair_seconds() + 3; !s->v.n_down && pair_seconds() < give_up;)
-        receiver_turn(s, 2000);
+    for (double give_up = pair_seconds() + 20; !s->v.n_down && pair_seconds() < give_up;)
+        receiver_turn(s, 20000);
     CHECK_EQ(s->v.down, WEFT_ERR_PEER_FAILED);
     CHECK(s->v.n_messages == BEFORE || s->v.n_messages == BEFORE + 1);
     if (through) CHECK_EQ(s->v.n_messages, BEFORE + 1);

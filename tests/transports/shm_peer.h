@@ -67,7 +67,7 @@ static inline void peer_open(struct peer *peer, void (*work)(struct pair *p, voi
     }
     half_open(&peer->p, peer->directory, 0xd2, "300ms");
     struct lane *lane = NULL;
-    double give_up = pair_seconds() + 5;
+    double give_up = pair_seconds() + 20;
     while (peer->p.iface_a->ops->connect_uri(peer->p.iface_a, "peer", &lane) != WEFT_OK &&
            pair_seconds() < give_up)
         usleep(500);
