@@ -176,6 +176,50 @@ test_own_verbs() {
     has verbs "$(timeout 60 "$examples/own-verbs")" '^taken back, and destroyed|^no RDMA device|^built without RDMA'
 }
 
+# Within one process, and by the launcher of each MPI that is here.
+test_own_mpi() {
+    has none "$("$examples/own-mpi" no-mpi.so)" '^no MPI here: no-mpi.so is not installed$'
+    [ -z "${WEFT_TEST_SANITIZER:-}" ] || skip "MPI keeps memory that a sanitizer reports"
+    command -v mpirun.mpich >/dev/null || skip "no MPICH here"
+    mpi_example mpirun.mpich -n 3 "$examples/own-mpi" libmpich.so.12
+}
+
+# Open MPI 4 has to find its libevent before libev (docs/view.md).
+test_own_mpi_by_openmpi() {
+    [ -z "${WEFT_TEST_SANITIZER:-}" ] || skip "MPI keeps memory that a sanitizer reports"
+    command -v mpirun.openmpi >/dev/null || skip "no Open MPI here"
+    has "the hint" "$("$examples/own-mpi" || true)" '^this MPI needs LD_PRELOAD=libevent_core'
+    mpi_example mpirun.openmpi --allow-run-as-root --oversubscribe -x LD_PRELOAD=libevent_core-2.1.so.7:libevent_pthreads-2.1.so.7 \
+        -n 3 "$examples/own-mpi"
+}
+
+# mpi_example COMMAND…: three processes have the ranks of MPI. MPICH may join their lines.
+mpi_example() {
+    local got
+    got=$(timeout 120 "$@" 2>&1) || fail "$*: $got"
+    for rank in 0 1 2; do
+        has "rank $rank" "$got" "rank $rank of 3: the sum of all is 6"
+        has "end, rank $rank" "$got" "rank $rank: given back"
+    done
+}
+
+test_own_ucx() {
+    local got
+    got=$(timeout 60 "$examples/own-ucx")
+    ! grep -q '^no UCX here' <<<"$got" || skip "libucp.so.0 is not installed"
+    has Weft "$got" '^received by Weft: by one waiter$'
+    has UCX "$got" '^received by UCX: by one waiter$'
+    has after "$got" '^given back, and destroyed$'
+}
+
+test_own_cuda() {
+    local got
+    has none "$(timeout 60 "$examples/own-cuda")" '^(no CUDA driver here: |the CUDA driver finds no device here$|given back, and destroyed$)'
+    got=$(LD_LIBRARY_PATH=$(cuda_double) timeout 60 "$examples/own-cuda")
+    has message "$got" '^received: what the stream wrote$'
+    has after "$got" '^given back, and destroyed$'
+}
+
 test_each_is_under_100_lines() {
     for file in examples/*.c; do
         [ "$(wc -l <"$file")" -lt 100 ] || fail "$file has $(wc -l <"$file") lines"

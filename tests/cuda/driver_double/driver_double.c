@@ -214,6 +214,9 @@ result cuDevicePrimaryCtxRetain(void **context, int device) {
     contexts[device].device = device;
     return device >= 0 && (unsigned)device < double_devices ? SUCCESS : INVALID_VALUE;
 }
+result cuDevicePrimaryCtxRelease_v2(int device) {
+    return device >= 0 && (unsigned)device < double_devices ? SUCCESS : INVALID_VALUE;
+}
 result cuCtxSetCurrent(struct context *context) {
     stack[0] = context;
     depth = context ? 1 : 0;
