@@ -292,46 +292,142 @@ TEST(the_library_has_a_team_over_the_programs_team) {
     world_down(&w);
 }
 
-/* The other direction: the library has a worker, and the program uses it. */
-TEST(the_program_uses_a_worker_of_the_library) {
-    struct world w;
+/* ---- the other direction --------------------------------------------------------------------- */
+
+/* The library has a worker of its own, and the program works by it. */
+struct turned {
+    weft_worker_t *librarys, *programs;
     struct second *second;
     weft_resource_t *given, *own;
-    world_up(&w);
-    weft_worker_t *librarys;
-    CHECK_EQ(
-        weft_worker_create(w.two.context, &(weft_worker_params_t){.transports = "shm"}, &librarys),
-        0);
-    given = worker_resource(librarys);
-    CHECK_EQ(second_open(given, librarys, &second), 0);
-    CHECK_EQ(second_export(second, &own), 0);
-    weft_context_t *context = associated_context();
-    weft_worker_t *programs = stub_worker(context);
-    struct program p = {.worker = programs, .odd = 1};
-    CHECK_EQ(weft_am_handler_set(programs, ID, on_number, &p), 0);
-    CHECK_EQ(associate(context, WEFT_OBJECT_WORKER, own, programs), 0);
-    receive(&p);
+    weft_context_t *context;
+};
+
+static void turned_up(struct turned *t, weft_context_t *context) {
+    weft_worker_params_t params = {.transports = "shm"};
+    CHECK_EQ(weft_worker_create(context, &params, &t->librarys), 0);
+    t->given = worker_resource(t->librarys);
+    CHECK_EQ(second_open(t->given, t->librarys, &t->second), 0);
+    CHECK_EQ(second_export(t->second, &t->own), 0);
+    t->context = associated_context();
+    t->programs = stub_worker(t->context);
+    CHECK_EQ(associate(t->context, WEFT_OBJECT_WORKER, t->own, t->programs), 0);
+}
+
+static void turned_down(struct turned *t) {
+    weft_worker_destroy(t->programs);
+    CHECK_EQ(weft_resource_release(t->own), 0);
+    CHECK_EQ(weft_context_destroy(t->context), 0);
+    second_close(t->second);
+    CHECK_EQ(weft_resource_release(t->given), 0);
+    weft_worker_destroy(t->librarys);
+}
+
+/* Drives the library's workers. */
+#define TURNED_UNTIL(t, n, condition)                                                         \
+    do {                                                                                      \
+        double end_ = two_now() + test_spin(20);                                              \
+        while (!(condition)) {                                                                \
+            for (int i_ = 0; i_ < (n); i_++) (void)weft_worker_progress((t)[i_].librarys, 0); \
+            CHECK(two_now() < end_);                                                          \
+        }                                                                                     \
+    } while (0)
+
+static bool is_unused(weft_resource_t *resource) {
+    weft_resource_info_t info = {.n_users = 1};
+    return weft_resource_info(resource, &info) == 0 && info.n_users == 0;
+}
+
+TEST(the_program_uses_a_worker_of_the_library) {
+    weft_context_t *context;
+    struct turned t;
+    struct program p = {.odd = 1};
     char address[256];
     size_t len = sizeof address;
-    CHECK_EQ(weft_worker_address(programs, address, &len), 0);
-    CHECK_EQ(weft_connect_address(programs, address, len, NULL, &p.ep), 0);
-    CHECK_EQ(second_connect(second, address, len), 0);
+    CHECK_EQ(weft_context_create(NULL, &context), 0);
+    turned_up(&t, context);
+    p.worker = t.programs;
+    CHECK_EQ(weft_am_handler_set(t.programs, ID, on_number, &p), 0);
+    receive(&p);
+    CHECK_EQ(weft_worker_address(t.programs, address, &len), 0);
+    CHECK_EQ(weft_connect_address(t.programs, address, len, NULL, &p.ep), 0);
+    len = sizeof address;
+    CHECK_EQ(second_address(t.second, address, &len), 0);
+    CHECK_EQ(second_connect(t.second, address, len), 0);
     for (int i = 0; i < 1000; i++) {
         send_number(&p);
-        CHECK_EQ(second_send(second), 0);
-        weft_worker_progress(librarys, 0);
+        CHECK_EQ(second_send(t.second), 0);
+        weft_worker_progress(t.librarys, 0);
     }
-    double end = two_now() + test_spin(20);
-    while (p.received < 1000 || second_received(second) < 1000) {
-        weft_worker_progress(librarys, 0);
-        CHECK(two_now() < end);
-    }
+    TURNED_UNTIL(&t, 1, p.received >= 1000 && second_received(t.second) >= 1000);
+    CHECK_EQ(p.received, 1000);
+    CHECK_EQ(second_received(t.second), 1000);
     CHECK_EQ(p.wrong, 0);
-    weft_worker_destroy(programs);
-    CHECK_EQ(weft_resource_release(own), 0);
+    turned_down(&t);
     CHECK_EQ(weft_context_destroy(context), 0);
-    second_close(second);
-    CHECK_EQ(weft_resource_release(given), 0);
-    weft_worker_destroy(librarys);
-    world_down(&w);
+}
+
+TEST(the_program_uses_memory_of_the_library) {
+    weft_context_t *context;
+    struct turned t;
+    weft_resource_t *region;
+    weft_mem_t *mem;
+    weft_mem_params_t stub = {.rights = WEFT_MEM_ALL, .associated = 1};
+    weft_mem_info_t info;
+    CHECK_EQ(weft_context_create(NULL, &context), 0);
+    turned_up(&t, context);
+    CHECK_EQ(second_export_region(t.second, "of the library", &region), 0);
+    CHECK_EQ(weft_mem_register(t.programs, NULL, 0, &stub, &mem), 0);
+    CHECK_EQ(associate(t.context, WEFT_OBJECT_MEMORY, region, mem), 0);
+    CHECK_EQ(weft_mem_describe(mem, &info), 0);
+    CHECK(info.len >= 8192 && strcmp(info.base, "of the library") == 0); /* no second copy */
+    CHECK_EQ(second_free_region(t.second), WEFT_ERR_BUSY);
+    CHECK(weft_disassociate_resources(region, mem, NULL) >= 0);
+    TURNED_UNTIL(&t, 1, is_unused(region));
+    CHECK_EQ(weft_mem_release(mem, NULL), 0);
+    CHECK_EQ(weft_resource_release(region), 0);
+    CHECK_EQ(second_free_region(t.second), 0);
+    turned_down(&t);
+    CHECK_EQ(weft_context_destroy(context), 0);
+}
+
+TEST(the_program_has_a_team_over_the_librarys_team) {
+    weft_context_t *context;
+    struct turned t[2];
+    weft_resource_t *over[2];
+    weft_team_t *team[2];
+    uint32_t in[2] = {5, 7}, sum[2] = {0, 0};
+    int ready = 0;
+    struct tally closed = {0};
+    memset(&seats, 0, sizeof seats);
+    CHECK_EQ(weft_context_create(NULL, &context), 0);
+    for (int i = 0; i < 2; i++) {
+        weft_exchange_t exchange = {(uint32_t)i, 2, seats_allgather, NULL, i ? &seats : NULL};
+        turned_up(&t[i], context);
+        CHECK_EQ(second_begin_team(t[i].second, &exchange), 0);
+    }
+    TURNED_UNTIL(t, 2, second_team_is_ready(t[0].second) && second_team_is_ready(t[1].second));
+    for (int i = 0; i < 2; i++) {
+        weft_team_params_t stub = {.on_ready = on_ready, .arg = &ready, .associated = 1};
+        CHECK_EQ(second_export_team(t[i].second, &over[i]), 0);
+        CHECK_EQ(weft_team_create(t[i].programs, &stub, &team[i]), 0);
+        CHECK_EQ(associate(t[i].context, WEFT_OBJECT_TEAM, over[i], team[i]), 0);
+    }
+    TURNED_UNTIL(t, 2, ready == 2);
+    for (int i = 0; i < 2; i++) {
+        CHECK_EQ(weft_team_rank(team[i]), i);
+        CHECK(weft_allreduce(team[i], &in[i], &sum[i], 1, WEFT_UINT32, WEFT_SUM, NULL) >= 0);
+    }
+    TURNED_UNTIL(t, 2, sum[0] == 12 && sum[1] == 12);
+    for (int i = 0; i < 200; i++)
+        for (int k = 0; k < 2; k++) weft_worker_progress(t[k].librarys, 0);
+    for (int i = 0; i < 2; i++) CHECK(weft_disassociate_resources(over[i], team[i], NULL) >= 0);
+    TURNED_UNTIL(t, 2, is_unused(over[0]) && is_unused(over[1]));
+    for (int i = 0; i < 2; i++) {
+        CHECK_EQ(weft_team_close(team[i], NULL), 0);
+        CHECK_EQ(weft_resource_release(over[i]), 0);
+        CHECK_EQ(second_close_team(t[i].second, tally, &closed), WEFT_IN_PROGRESS);
+    }
+    TURNED_UNTIL(t, 2, closed.calls == 2);
+    for (int i = 0; i < 2; i++) turned_down(&t[i]);
+    CHECK_EQ(weft_context_destroy(context), 0);
 }

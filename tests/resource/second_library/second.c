@@ -2,6 +2,7 @@
 
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* The same ids and tags as the program that shares the worker. */
 enum { NUMBER_ID = 1, NUMBER_TAG = 1, MARK = 0x5ec0d, IN_FLIGHT = 1024 };
@@ -13,6 +14,8 @@ struct number {
 struct second {
     weft_context_t *context;
     weft_worker_t *worker, *own;
+    weft_mem_t *own_mem; /* of `own` */
+    weft_team_t *own_team;
     weft_ep_t *ep;
     struct number in, out[IN_FLIGHT]; /* `out` as long as they are sent */
     atomic_size_t in_flight;          /* its sends may end on the worker's thread */
@@ -145,6 +148,36 @@ weft_status_t second_export(struct second *s, weft_resource_t **resource_p) {
     if (!s->own) return WEFT_ERR_NOT_FOUND;
     return weft_resource_export(WEFT_OBJECT_WORKER, s->own, WEFT_RESOURCE_WORKER, &params,
                                 resource_p);
+}
+
+weft_status_t second_export_region(struct second *s, const char *text,
+                                   weft_resource_t **resource_p) {
+    weft_mem_params_t params = {.rights = WEFT_MEM_ALL};
+    weft_mem_info_t info;
+    weft_status_t st = weft_mem_alloc(s->own, 8192, &params, &s->own_mem);
+    if (st == WEFT_OK) st = weft_mem_describe(s->own_mem, &info);
+    if (st < 0) return st;
+    strcpy(info.base, text);
+    return weft_resource_export(WEFT_OBJECT_MEMORY, s->own_mem, WEFT_RESOURCE_MEMORY, NULL,
+                                resource_p);
+}
+
+weft_status_t second_begin_team(struct second *s, const weft_exchange_t *exchange) {
+    weft_team_params_t params = {.exchange = exchange, .on_ready = on_ready, .arg = s};
+    return weft_team_create(s->own, &params, &s->own_team);
+}
+
+weft_status_t second_export_team(struct second *s, weft_resource_t **resource_p) {
+    return weft_resource_export(WEFT_OBJECT_TEAM, s->own_team, WEFT_RESOURCE_TEAM, NULL,
+                                resource_p);
+}
+
+weft_status_t second_free_region(struct second *s) {
+    return weft_mem_release(s->own_mem, NULL);
+}
+
+weft_status_t second_close_team(struct second *s, weft_done_fn done, void *arg) {
+    return weft_team_close(s->own_team, &(weft_op_t){.done = done, .arg = arg});
 }
 
 void second_close(struct second *s) {

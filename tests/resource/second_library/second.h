@@ -26,8 +26,16 @@ int second_team_is_ready(const struct second *second);
 /* Gives those back. */
 weft_status_t second_return(struct second *second, weft_resource_t *resource, void *object);
 
-/* What the library gives out: its own worker. */
+/* What the library gives out: its own worker, a region of it with a text in it, and a team of its
+ * own workers, which `exchange` connects. */
 weft_status_t second_export(struct second *second, weft_resource_t **resource_p);
+weft_status_t second_export_region(struct second *second, const char *text,
+                                   weft_resource_t **resource_p);
+weft_status_t second_begin_team(struct second *second, const weft_exchange_t *exchange);
+weft_status_t second_export_team(struct second *second, weft_resource_t **resource_p);
+/* Ends them, once nothing uses them any more. */
+weft_status_t second_free_region(struct second *second);
+weft_status_t second_close_team(struct second *second, weft_done_fn done, void *arg);
 
 /* The worker that was given is given back first. */
 void second_close(struct second *second);
