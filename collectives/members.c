@@ -123,7 +123,8 @@ weft_status_t weft_team_subset_sized(size_t params_size, weft_team_t *parent,
                                      const weft_team_map_t *map, const weft_team_params_t *params) {
     if (!parent) REFUSE("parent", "NULL");
     if (!map) REFUSE("map", "NULL");
-    weft_status_t st = check_map(map, parent->size);
+    weft_status_t st = weft__worker_check(parent->worker);
+    if (st == WEFT_OK) st = check_map(map, parent->size);
     if (st < 0) return st;
     uint32_t place = place_in(map, parent->rank);
     uint32_t colour = place == WEFT_NO_COLOUR ? WEFT_NO_COLOUR : 0;

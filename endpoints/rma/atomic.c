@@ -16,8 +16,7 @@ static weft_status_t check_atomic(const weft_ep_t *ep, const struct rma_op *op,
                                   const weft_op_t *how) {
     if (!ep || !op->rkey || (op->what == RMA_FETCH && !op->old_p))
         return weft__fail(WEFT_ERR_INVALID_PARAM, "ep, rkey or old_p is NULL");
-    if (op->rkey->ep != ep)
-        return weft__fail(WEFT_ERR_INVALID_PARAM, "the key was unpacked for another endpoint");
+    if (op->rkey->ep != ep) return weft__rma_foreign_key(ep);
     if (!atomic_is_one(op->atomic, op->size, op->what == RMA_POST))
         return weft__fail(WEFT_ERR_INVALID_PARAM, "no atomic %u of %u bytes", op->atomic, op->size);
     if (op->remote % op->size)

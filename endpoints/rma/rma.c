@@ -47,14 +47,18 @@ weft_status_t weft__rma_ready(struct weft_ep *ep, const struct rma_op *op, const
 
 /* ---- the program's calls */
 
+weft_status_t weft__rma_foreign_key(const weft_ep_t *ep) {
+    if (weft__is_stub_worker(ep->worker)) return weft__worker_check(ep->worker);
+    return weft__fail(WEFT_ERR_INVALID_PARAM, "the key was unpacked for another endpoint");
+}
+
 static weft_status_t check_rma(const weft_ep_t *ep, const void *buf, size_t len,
                                const weft_rkey_t *rkey, const weft_op_t *op) {
     if (!ep || !rkey) return weft__fail(WEFT_ERR_INVALID_PARAM, "ep or rkey is NULL");
     weft_status_t st = weft__check_memory("buf", buf, len);
     if (st == WEFT_OK) st = weft__check_streamed_op(op, WEFT_RMA_REMOTE);
     if (st < 0) return st;
-    if (rkey->ep != ep)
-        return weft__fail(WEFT_ERR_INVALID_PARAM, "the key was unpacked for another endpoint");
+    if (rkey->ep != ep) return weft__rma_foreign_key(ep);
     return weft__call_enter(ep->worker, op);
 }
 

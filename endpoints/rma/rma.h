@@ -75,6 +75,10 @@ static inline bool weft__rma_is_mapped(const weft_ep_t *ep, const weft_rkey_t *r
                   region_covers(rkey->region.base, rkey->region.len, remote, len));
 }
 
+/* What a call with a key of another endpoint returns. An endpoint in associated mode has no keys
+ * while it has no resource: then that is the reason. */
+weft_status_t weft__rma_foreign_key(const weft_ep_t *ep);
+
 /* ---- rma_native.c: operations by the transport */
 
 /* True if the transport can perform it now. `atomic` and `size` are read for atomics. */

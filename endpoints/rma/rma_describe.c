@@ -26,8 +26,7 @@ weft_status_t weft_ep_rma_attributes(weft_ep_t *ep, const weft_rkey_t *rkey,
                                      weft_rma_attributes_t *attributes_p) {
     if (!ep || !attributes_p)
         return weft__fail(WEFT_ERR_INVALID_PARAM, "ep or attributes_p is NULL");
-    if (rkey && rkey->ep != ep)
-        return weft__fail(WEFT_ERR_INVALID_PARAM, "the key was unpacked for another endpoint");
+    if (rkey && rkey->ep != ep) return weft__rma_foreign_key(ep);
     weft_status_t st = weft__worker_check(ep->worker);
     if (st < 0) return st;
     if (!ep->link)
