@@ -5,6 +5,7 @@
 #include <endpoints/core/worker.h>
 #include <endpoints/inspect/stats_page.h>
 #include <endpoints/worker/drive.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -122,13 +123,15 @@ static void describe_provider(const weft_resource_t *resource, char *from, size_
     *from = 0;
     if (resource->channel >= 0)
         snprintf(from, size, ", from another process");
+    else if (exporter && exporter->name)
+        snprintf(from, size, ", from worker %.12s", exporter->name);
     else if (exporter)
-        snprintf(from, size, ", from worker %.12s", exporter->name ? exporter->name : "");
+        snprintf(from, size, ", from worker %016" PRIx64, exporter->id);
 }
 
 static void describe_user(const struct association *a, char *line, size_t size) {
     const char *user = "";
-    char from[32];
+    char from[40];
     if (a->type == WEFT_OBJECT_WORKER && a->stub) {
         const weft_worker_t *worker = a->object;
         user = worker->name ? worker->name : "";

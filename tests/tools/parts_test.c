@@ -179,13 +179,13 @@ static size_t own_page(void) {
 }
 
 /* What weft-info --live prints of this process. */
-static size_t print_own(void) {
+static size_t print_own(int json) {
     FILE *to = tmpfile();
     int before = dup(1);
     CHECK(to && before >= 0);
     fflush(stdout);
     dup2(fileno(to), 1);
-    int found = info_live(getpid(), 0);
+    int found = info_live(getpid(), json);
     fflush(stdout);
     dup2(before, 1);
     close(before);
@@ -213,11 +213,42 @@ TEST(what_a_process_shows_is_printed_as_plain_characters) {
     int fd = memfd_create("weft-live", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     CHECK(fd >= 0 && write(fd, page, size) == (ssize_t)size);
     CHECK_EQ(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK), 0);
-    size_t n = print_own();
+    size_t n = print_own(0);
     CHECK(strstr(printed, shown_name) && strstr(printed, "?]0;title??31m?"));
     for (size_t i = 0; i < n; i++)
         CHECK(printed[i] == '\n' || (printed[i] >= ' ' && printed[i] <= '~'));
     close(fd);
+    weft_worker_destroy(worker);
+    CHECK_EQ(weft_context_destroy(context), 0);
+}
+
+TEST(a_shared_worker_is_shown_with_its_user_and_its_ids) {
+    static const char line[] = "worker \"the program's\", READY, from worker a program, user "
+                               "worker a library, ids 512 to 575";
+    weft_context_t *context, *librarys;
+    weft_worker_t *worker, *user;
+    weft_resource_t *resource;
+    weft_worker_params_t self = {.transports = "self", .name = "a program"},
+                         stub = {.name = "a library", .associated = 1};
+    CHECK_EQ(weft_context_create(NULL, &context), 0);
+    CHECK_EQ(weft_worker_create(context, &self, &worker), 0);
+    weft_resource_params_t params = {.name = "the program's"};
+    CHECK_EQ(
+        weft_resource_export(WEFT_OBJECT_WORKER, worker, WEFT_RESOURCE_WORKER, &params, &resource),
+        0);
+    CHECK_EQ(weft_context_create(&(weft_context_params_t){.associated = 1}, &librarys), 0);
+    CHECK_EQ(weft_worker_create(librarys, &stub, &user), 0);
+    CHECK_EQ(weft_associate_resources(librarys, WEFT_OBJECT_WORKER,
+                                      &(weft_associate_params_t){.resource = resource}, user),
+             0);
+    CHECK(print_own(0) > 0 && strstr(printed, "  resource: "));
+    if (!strstr(printed, line)) printf("%s\n", printed);
+    CHECK(strstr(printed, line) != NULL);
+    CHECK(print_own(1) > 0 && strstr(printed, "\"resources\":[\"worker "));
+    weft_worker_destroy(user);
+    CHECK(print_own(0) > 0 && !strstr(printed, "resource: "));
+    CHECK_EQ(weft_resource_release(resource), 0);
+    CHECK_EQ(weft_context_destroy(librarys), 0);
     weft_worker_destroy(worker);
     CHECK_EQ(weft_context_destroy(context), 0);
 }
