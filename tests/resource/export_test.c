@@ -200,19 +200,27 @@ static void on_endpoint(weft_ep_t *ep, void *arg) {
     ++*(int *)arg;
 }
 
-/* Here the other process is this one: what is sent is the same. */
-TEST(a_listening_socket_that_was_sent_accepts_connections) {
-    struct two t;
-    weft_resource_t *sent, *received;
-    int pair[2], accepted = 0, fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    CHECK(listen(fd, 8) == 0); /* at any free port */
-    two_workers(&t, "tcp", (weft_setting_t[]){{"tcp.insecure", "yes"}}, 1);
-    CHECK_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
+/* The owner listens at any free port, sends the socket, and waits to be killed. */
+static void own_listener(int to) {
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     weft_resource_value_t value = VALUE(WEFT_RES_WORKER_SOCKET, fd);
-    sent = describe(WEFT_RESOURCE_SOCKET, &value, 1);
-    CHECK_EQ(weft_resource_send(sent, pair[1]), 0);
-    CHECK_EQ(weft_resource_release(sent), 0);
-    close(fd);
+    if (listen(fd, 8) || weft_resource_send(describe(WEFT_RESOURCE_SOCKET, &value, 1), to))
+        _exit(1);
+    for (;;) pause();
+}
+
+TEST(a_listening_socket_of_another_process_accepts_until_its_owner_is_killed) {
+    struct two t;
+    weft_resource_t *received;
+    int pair[2], accepted = 0;
+    CHECK_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
+    pid_t owner = fork();
+    if (owner == 0) {
+        close(pair[0]);
+        own_listener(pair[1]);
+    }
+    close(pair[1]);
+    two_workers(&t, "tcp", (weft_setting_t[]){{"tcp.insecure", "yes"}}, 1);
     CHECK_EQ(weft_resource_receive(t.b, pair[0], &received), 0);
     weft_listen_params_t listening = {.on_endpoint = on_endpoint, .arg = &accepted};
     weft_associate_params_t params = {.resource = received, .arg = &listening};
@@ -222,9 +230,10 @@ TEST(a_listening_socket_that_was_sent_accepts_connections) {
     snprintf(uri, sizeof uri, "tcp://127.0.0.1%s", port);
     CHECK_EQ(weft_connect(t.a, uri, NULL, &t.ep), 0);
     UNTIL(&t, accepted == 1);
-    close(pair[1]); /* the sender is gone */
+    kill(owner, SIGKILL);
     weft_resource_info_t info = {.n_users = 1};
     UNTIL(&t, weft_resource_info(received, &info) == 0 && info.n_users == 0);
+    waitpid(owner, NULL, 0);
     CHECK_EQ(info.status, WEFT_ERR_RESOURCE_LOST);
     CHECK(weft_resource_listener(received) == NULL);
     CHECK_EQ(weft_resource_release(received), 0);

@@ -519,6 +519,39 @@ TEST(a_ucx_worker_makes_progress_in_the_workers_loop) {
     two_down(&t);
 }
 
+/* Its descriptor alone wakes the worker, which waits in the kernel. */
+TEST(messages_of_ucx_of_any_size_come_while_the_worker_waits) {
+    struct two t;
+    struct ucx ucx = {0};
+    weft_events_t events;
+    static char in[1 << 20], out[1 << 20];
+    if (!ucx_load(&ucx)) SKIP("libucp.so.0 is not installed");
+    two_workers(&t, "self", NULL, 0);
+    ucx_up(&ucx);
+    CHECK_EQ(weft_ucx_events("libucp.so.0", ucx.worker, &events), 0);
+    weft_resource_value_t value = VALUE(WEFT_RES_WORKER_EVENTS, events);
+    weft_resource_t *resource = describe(WEFT_RESOURCE_EVENTS, &value, 1);
+    CHECK_EQ(associate(t.context, WEFT_OBJECT_WORKER, resource, t.a), 0);
+    for (int i = 0; i < 100; i++) two_turn(&t);
+    for (size_t len = 1; len <= sizeof in; len *= 32) {
+        memset(out, (int)len + 1, len);
+        ucx_received = 0;
+        void *request = ucx.recv(ucx.worker, in, len, UCX_BYTES, 7, ~0ull, ucx_got);
+        void *sent = ucx.send(ucx.ep, out, len, UCX_BYTES, 7, ucx_sent);
+        double end = two_now() + test_spin(20);
+        while (!ucx_received && two_now() < end) (void)weft_worker_wait(t.a, 1000);
+        CHECK_EQ(ucx_received, 1);
+        CHECK(memcmp(in, out, len) == 0);
+        ucx.free(request);
+        if (sent) ucx.free(sent);
+    }
+    CHECK_EQ(weft_disassociate_resources(resource, t.a, NULL), 0);
+    CHECK_EQ(weft_resource_release(resource), 0);
+    ucx.worker_destroy(ucx.worker);
+    ucx.cleanup(ucx.context);
+    two_down(&t);
+}
+
 TEST(a_kind_that_does_not_fit_is_refused) {
     struct sharing s;
     share_up(&s, "self");

@@ -1,6 +1,7 @@
 /* Provider and consumer on threads of their own: each is notified on its own worker. */
 #include "shared.h"
 
+#include <ev.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <sys/eventfd.h>
@@ -115,4 +116,65 @@ TEST(a_consumer_that_ends_first_returns_what_it_uses) {
     up(&t, &c, &fd);
     down(&t, &c, fd);
     CHECK_EQ(atomic_load(&returned), 1);
+}
+
+/* ---- at once --------------------------------------------------------------------------------- */
+
+struct racer {
+    pthread_t thread;
+    pthread_barrier_t *start;
+    weft_context_t *context;
+    weft_worker_t *worker;
+    weft_resource_t *resource;
+    struct ev_loop *loop;
+    weft_status_t status, ended;
+};
+
+/* The one that wins owns the worker, and ends it. */
+static void *race(void *arg) {
+    struct racer *r = arg;
+    struct tally done = {0};
+    pthread_barrier_wait(r->start);
+    r->status = associate(r->context, WEFT_OBJECT_WORKER, r->resource, r->worker);
+    pthread_barrier_wait(r->start); /* both know */
+    if (r->status != WEFT_OK) return NULL;
+    r->ended = weft_disassociate_resources(r->resource, r->worker, OP(&done));
+    while (r->ended == WEFT_IN_PROGRESS && !done.calls) ev_run(r->loop, EVRUN_ONCE);
+    return NULL;
+}
+
+/* Each thread has a loop for the one worker; the loop of the other one stays as it was. */
+TEST(of_two_threads_that_associate_a_worker_at_once_one_wins) {
+    struct ev_loop *loop[2] = {ev_loop_new(0), ev_loop_new(0)};
+    for (int round = 0; round < 20; round++) {
+        weft_context_t *context = associated_context();
+        weft_worker_t *worker = stub_worker(context);
+        pthread_barrier_t start;
+        struct racer racer[2];
+        pthread_barrier_init(&start, NULL, 2);
+        for (int i = 0; i < 2; i++) {
+            weft_resource_value_t value = VALUE(WEFT_RES_WORKER_LOOP, loop[i]);
+            weft_resource_params_t params = {.kind = WEFT_RESOURCE_LOOP,
+                                             .values = &value,
+                                             .n_values = 1,
+                                             .thread_mode = WEFT_THREAD_MULTIPLE};
+            racer[i] = (struct racer){
+                .start = &start, .context = context, .worker = worker, .loop = loop[i]};
+            CHECK_EQ(weft_resource_describe(&params, &racer[i].resource), 0);
+        }
+        for (int i = 0; i < 2; i++) pthread_create(&racer[i].thread, NULL, race, &racer[i]);
+        for (int i = 0; i < 2; i++) pthread_join(racer[i].thread, NULL);
+        int winner = racer[0].status == WEFT_OK ? 0 : 1;
+        CHECK_EQ(racer[winner].status, 0);
+        CHECK_EQ(racer[!winner].status, WEFT_ERR_ALREADY_ASSOCIATED);
+        CHECK_EQ(racer[winner].ended, WEFT_IN_PROGRESS);
+        for (int i = 0; i < 2; i++) CHECK_EQ(weft_resource_release(racer[i].resource), 0);
+        weft_worker_destroy(worker);
+        CHECK_EQ(weft_context_destroy(context), 0);
+        pthread_barrier_destroy(&start);
+    }
+    for (int i = 0; i < 2; i++) {
+        CHECK_EQ(ev_run(loop[i], EVRUN_NOWAIT), 0); /* nothing is watched */
+        ev_loop_destroy(loop[i]);
+    }
 }
