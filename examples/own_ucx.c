@@ -17,8 +17,8 @@ static void fail(const char *what) {
     exit(1);
 }
 
-/* As ucp/api/ucp.h declares them. Parameters begin with the mask of the fields that are set, and
- * are arrays here that are large enough. */
+/* As UCX's headers declare them. Parameters begin with the mask of the fields that are set, and are
+ * arrays here that are large enough. */
 enum { FEATURES = 1, TAG = 1, WAKEUP = 16, REMOTE_ADDRESS = 1, UNDER_WAY = 1 };
 static struct {
     int8_t (*init)(unsigned major, unsigned minor, const void *params, void *config, void **to_p);
