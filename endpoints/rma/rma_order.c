@@ -333,6 +333,7 @@ weft_status_t weft_worker_fence(weft_worker_t *worker) {
     worker = weft__worker_itself(worker);
     weft_status_t st = weft__worker_enter(worker);
     if (st == WEFT_IN_PROGRESS) return elsewhere_ordered(worker, NULL);
+    if (st < 0) return st; /* one without a resource has no endpoints */
     for (weft_ep_t *ep = weft__ep_next(worker, NULL); st == WEFT_OK && ep;
          ep = weft__ep_next(worker, ep))
         if (!ep->refuses) st = weft_ep_fence(ep);
