@@ -26,7 +26,7 @@ static int n_open; /* operations under way */
 
 /* `expression` is true, or the program ends. */
 #define MUST(expression) ((expression) ? (void)0 : fail(#expression))
-static void fail(const char *what) {
+static _Noreturn void fail(const char *what) {
     fprintf(stderr, "failed: %s\n", what);
     exit(1);
 }

@@ -13,7 +13,7 @@
 
 /* `expression` is true, or the program ends. */
 #define MUST(expression) ((expression) ? (void)0 : fail(#expression))
-static void fail(const char *what) {
+static _Noreturn void fail(const char *what) {
     fprintf(stderr, "failed: %s\n", what);
     exit(1);
 }
