@@ -44,7 +44,9 @@ TEST(abort_with_no_room_for_its_last_word_is_received_mailbox) {
 /* The peer reads in time: nothing is given up. */
 TEST(close_that_waits_for_room_is_in_good_order) {
     struct world w;
+    close_timeout = "20s";
     begin_full(&w, "64");
+    close_timeout = "300ms";
     w.p.a.lane->ops->close(w.p.a.lane, true);
     for (int i = 0; i < 10; i++) weft__reactor_progress(w.p.reactor_a, 0);
     CHECK(pair_until(&w.p, w.p.b.n_down == 1));
