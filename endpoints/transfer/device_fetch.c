@@ -3,6 +3,7 @@
 #include <base/counters.h>
 #include <base/settings.h>
 #include <transports/cuda/copies.h>
+#include <transports/given.h>
 #include <weft/memory.h>
 
 #include "device_staging.h"
@@ -15,11 +16,17 @@ static bool is_on_this_host(const struct lane *lane) {
     return !(lane->iface->attr.caps & CAP_INTER_NODE);
 }
 
+/* What a stream of the program writes is read in that stream, which the receiver does not have. */
+static bool is_in_a_given_stream(const struct weft_worker *worker) {
+    const struct given *given = weft__reactor_given(worker->reactor);
+    return given && given->cuda_context;
+}
+
 /* One range of a device; its exports are for those who may read all of this process. */
 static bool may_be_copied_there(const struct weft_request *req, const struct lane *lane,
                                 const struct device_memory *memory) {
     return memory->n == 1 && !memory->block && !memory->piece[0].on_host && is_on_this_host(lane) &&
-           req->ep->link->peer_flags & WIRE_HELLO_DEVICES &&
+           req->ep->link->peer_flags & WIRE_HELLO_DEVICES && !is_in_a_given_stream(req->worker) &&
            weft__setting_u64(req->worker->context, SETTING_CUDA_IPC);
 }
 

@@ -50,9 +50,11 @@ static weft_resource_t *describe_cuda(void *context, void *stream) {
     return resource;
 }
 
+static const char *ipc = "off"; /* most tests count each copy of the worker */
+
 static weft_worker_t *stub_worker(struct scene *g, const char *transport) {
-    weft_setting_t no_ipc = {"cuda.ipc", "off"};
-    weft_context_params_t params = {.settings = &no_ipc, .n_settings = 1, .associated = 1};
+    weft_setting_t setting = {"cuda.ipc", ipc};
+    weft_context_params_t params = {.settings = &setting, .n_settings = 1, .associated = 1};
     weft_worker_params_t stub = {.transports = transport, .associated = 1};
     weft_worker_t *worker;
     CHECK_EQ(weft_context_create(&params, &g->context), 0);
@@ -63,7 +65,7 @@ static weft_worker_t *stub_worker(struct scene *g, const char *transport) {
 static void given_up(struct scene *g, const char *transport, void *stream) {
     memset(g, 0, sizeof *g);
     g->stream = stream;
-    two_workers(&g->t, transport, (weft_setting_t[]){{"cuda.ipc", "off"}}, 1);
+    two_workers(&g->t, transport, (weft_setting_t[]){{"cuda.ipc", ipc}}, 1);
     weft_worker_destroy(g->t.a);
     g->t.a = stub_worker(g, transport);
     g->resource = describe_cuda(gpu.context, stream);
@@ -176,11 +178,10 @@ TEST_BOTH(a_worker_copies_in_the_context_and_stream_that_it_was_given) {
 }
 
 /* What the stream's earlier work writes is what is sent. */
-TEST_BOTH(a_message_is_read_behind_the_work_of_the_given_stream) {
+static void read_behind_work(const char *transport) {
     struct scene g;
     struct tally done = {0};
     int go;
-    WANTS_THE_DOUBLE();
     void *stream = gpu_stream();
     char *device = gpu_alloc(LEN), *from = gpu_alloc(LEN);
     given_up(&g, transport, stream);
@@ -188,6 +189,7 @@ TEST_BOTH(a_message_is_read_behind_the_work_of_the_given_stream) {
     gpu.write(from, out, LEN);
     gpu_block(stream, &go);
     gpu_copy(device, from, LEN, stream);
+    CHECK_EQ(gpu.set_current(gpu.context), 0); /* the receiver could copy in it */
     CHECK(weft_tag_recv(g.t.b, 1, ~0ull, &(weft_iov_t){in, LEN}, 1, NULL, OP(&done)) >= 0);
     CHECK_EQ(weft_tag_send(g.t.ep, 1, &(weft_iov_t){device, LEN}, 1, OP(&done)), WEFT_IN_PROGRESS);
     for (int i = 0; i < 200; i++) two_turn(&g.t);
@@ -195,11 +197,23 @@ TEST_BOTH(a_message_is_read_behind_the_work_of_the_given_stream) {
     gpu_unblock(&go);
     UNTIL(&g.t, done.calls == 2);
     CHECK(done.status == WEFT_OK && memcmp(in, out, LEN) == 0);
+    CHECK_EQ(gpu.set_current(NULL), 0);
     take_back(&g);
     gpu.release(device);
     gpu.release(from);
     CHECK_EQ(gpu.stream_destroy(stream), 0);
     given_down(&g);
+}
+TEST_BOTH(a_message_is_read_behind_the_work_of_the_given_stream) {
+    WANTS_THE_DOUBLE();
+    read_behind_work(transport);
+}
+/* The receiver could copy it by itself (CUDA IPC), but not in the stream. */
+TEST_BOTH(a_receiver_on_this_host_does_not_read_before_the_work_of_the_given_stream) {
+    WANTS_THE_DOUBLE();
+    ipc = "on";
+    read_behind_work(transport);
+    ipc = "off";
 }
 
 TEST(a_context_without_a_stream_gets_one_that_goes_with_the_association) {
