@@ -5,7 +5,7 @@
 #include <base/hash.h>
 #include <string.h>
 
-/* ---- its memory: one that went through the segment serves the next collective -------------- */
+/* ---- its memory, which serves the next collective -------------------------------------------- */
 
 enum { IDLE_MOST = 4 };
 
@@ -13,7 +13,9 @@ static struct collective *new_collective(weft_team_t *team) {
     struct list *node = list_pop(&team->idle);
     if (!node) return weft__new(team, struct collective);
     struct collective *c = list_of(node, struct collective, of_team);
+    struct step_room room = c->room;
     memset(c, 0, sizeof *c);
+    c->room = room;
     team->n_idle--;
     return c;
 }
@@ -23,7 +25,8 @@ static bool serves_again(struct collective *c) {
         c->kept->active = false;
         return true;
     }
-    if (!c->engine->may_move || c->team->n_idle == IDLE_MOST) return false;
+    bool plain = c->engine->may_move || c->engine == &weft__steps;
+    if (!plain || c->team->n_idle == IDLE_MOST) return false;
     list_append(&c->team->idle, &c->of_team);
     c->team->n_idle++;
     return true;

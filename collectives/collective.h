@@ -90,6 +90,12 @@ struct step_run {
     enum step_state state;
 };
 
+/* Room for the steps of a collective over messages. */
+struct step_room {
+    struct step_run *step; /* NULL: none yet */
+    uint32_t *ready;
+};
+
 /* A persistent one: what it would take and give back otherwise is its own. */
 struct weft_coll {
     weft_team_t *team;
@@ -133,6 +139,7 @@ struct collective {
     bool joins;          /* it ends with a barrier, to join the members */
     struct step_run *step;
     uint32_t *ready, n_ready; /* a stack */
+    struct step_room room;    /* for both, if they are few; it stays with this memory */
     uint8_t *buffer[N_COLL_BUFFERS];
     uint64_t scratch_bytes;
     weft_mem_t *exposed; /* DST, for puts of others; or NULL */

@@ -97,10 +97,28 @@ static weft_status_t take_kept(struct collective *c) {
     return set_out(c);
 }
 
+enum { FEW_STEPS = 32 };
+
+static bool make_step_room(struct collective *c) {
+    if (!c->room.step) c->room.step = weft__alloc(c, FEW_STEPS * sizeof *c->step, "steps");
+    c->room.ready = c->room.step ? weft__alloc(c, FEW_STEPS * sizeof *c->ready, "ready") : NULL;
+    return c->room.ready != NULL;
+}
+
+/* Few steps have a place that the next collective takes over. */
+static void take_steps(struct collective *c, uint32_t n) {
+    if (n >= FEW_STEPS) {
+        c->step = weft__alloc(c, (n + 1) * sizeof *c->step, "steps");
+        c->ready = weft__alloc(c, (n + 1) * sizeof *c->ready, "ready");
+    } else if (c->room.ready || make_step_room(c)) {
+        c->step = c->room.step;
+        c->ready = c->room.ready;
+    }
+}
+
 static weft_status_t take_room(struct collective *c) {
     uint32_t n = c->plan->schedule->n_steps, shared = c->plan->schedule->n_shared;
-    c->step = weft__alloc(c, (n + 1) * sizeof *c->step, "steps");
-    c->ready = weft__alloc(c, (n + 1) * sizeof *c->ready, "ready");
+    take_steps(c, n);
     if (shared) c->slots_of = weft__alloc(c, shared * sizeof *c->slots_of, "slots");
     bool made = c->step && c->ready && (c->slots_of || !shared) &&
                 take_scratch(c, c->plan->schedule->scratch);
@@ -234,8 +252,10 @@ void weft__steps_release(struct collective *c) {
     talloc_free(c->asked);
     c->asked = NULL;
     if (is_kept(c)) return;
-    talloc_free(c->step);
-    talloc_free(c->ready);
+    if (c->step != c->room.step) {
+        talloc_free(c->step);
+        talloc_free(c->ready);
+    }
     talloc_free(c->slots_of);
     c->step = NULL;
     c->ready = NULL;
