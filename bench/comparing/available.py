@@ -106,7 +106,7 @@ class Available:
     def __init__(self, weft, wheel):
         os.makedirs(CACHE, exist_ok=True)
         self.weft, self.missing = weft, []
-        for name in ("place", "awake", "raw", "raw_stream"):
+        for name in ("place", "awake", "raw", "raw_stream", "bare_barrier"):
             setattr(self, name, build(C, name + "_main.c", os.path.join(CACHE, name), must=True))
         self.newest = newest_ucx(wheel) or self.miss("the newest UCX cannot be had")
         perftest = shutil.which("ucx_perftest")

@@ -1,7 +1,7 @@
 """Collectives, beside Open MPI, MPICH and gloo, each in its best setting."""
 
 from .group import Goal, Group
-from .samples import gloo, gloo_collective, mpi_collective, weft
+from .samples import bare_barrier, gloo, gloo_collective, mpi_collective, weft
 
 SIZES = {"8": 8, "1k": 1 << 10, "64k": 1 << 16, "1m": 1 << 20}
 OPERATIONS = ("allreduce", "bcast", "allgather", "alltoall", "reduce_scatter", "gather", "scatter", "reduce")
@@ -39,8 +39,22 @@ def persistent(here, operation, ranks, transport="auto"):
     return Group(f"persistent {operation} of 8 B, {ranks} processes{over}", "us", forms, [Goal(0.8, "weft, not persistent")])
 
 
+def crowded(here, operation, ranks, how):
+    """Ranks that share the cores, beside a counter that all watch: looking by turns, or asleep."""
+    mode = "sleep" if how == "futex" else "wait"
+    members = {"weft": weft(here, operation, "auto", "p50_us", mode=mode, extra=("--ranks", str(ranks))),
+               "bare": bare_barrier(here, how, ranks)}
+    return Group(f"{operation} of {ranks} processes, {'asleep' if how == 'futex' else 'looking'}", "us", members, [Goal(1.1, "bare")])
+
+
 def groups(here):
     known = {}
+    for ranks in (4, 8, 16):
+        for operation in ("barrier", "allreduce"):
+            known[f"{operation}_looking_{ranks}"] = crowded(here, operation, ranks, "yield")
+            known[f"{operation}_asleep_{ranks}"] = crowded(here, operation, ranks, "futex")
+    for ranks in (2, 4):
+        known[f"allreduce_16m_{ranks}"] = group(here, "allreduce", " of 16m B", 1 << 24, ranks, factor=0.5)
     for ranks in (2, 4):
         for operation in ("allreduce", "bcast", "alltoall"):
             known[f"persistent_{operation}_{ranks}"] = persistent(here, operation, ranks)

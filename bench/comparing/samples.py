@@ -131,6 +131,10 @@ def mpi_collective(library, operation, size, ranks, over="shm"):
     return lambda: tabbed([*library.command(ranks, over), library.collectives, operation, str(size), str(run_seconds)])()
 
 
+def bare_barrier(here, how, ranks):
+    return lambda: tabbed([here.bare_barrier, how, str(ranks), str(run_seconds)])()
+
+
 def gloo_collective(here, operation, size, ranks):
     return lambda: tabbed([here.gloo_collectives, operation, str(ranks), str(size), str(run_seconds)])()
 
