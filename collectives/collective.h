@@ -35,6 +35,17 @@ static inline uint64_t coll_bytes(const struct coll_call *call) {
     return call->count * call->width;
 }
 
+/* Who reads from whom: all from the root, the root from all, all from all. */
+enum coll_readers { NO_READERS, FROM_ROOT, BY_ROOT, FROM_ALL };
+static inline bool coll_reads(enum coll_readers readers, uint32_t root, uint32_t reader,
+                              uint32_t owner) {
+    switch (readers) {
+    case FROM_ROOT: return owner == root;
+    case BY_ROOT: return reader == root;
+    default: return true;
+    }
+}
+
 static inline void coll_reduce(const struct coll_call *call, void *to, const void *left,
                                const void *right, uint64_t count) {
     if (call->user)

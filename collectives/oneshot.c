@@ -5,36 +5,35 @@
  * the order of ranks, so that all have the same result, bit by bit.
  *
  * A member writes a channel's line again when all are through with what it says. Each line states
- * how many uses its writer had left, so members who go on one by one learn that in passing. Who
- * runs ahead until its channels are full looks at the others' counts, and may sleep over it: so
- * each that leaves looks who sleeps. Its fence waits for no more than a store to its own line.
+ * how many uses its writer had left, so members who go on one by one learn that in passing. A
+ * member that runs ahead until its channels are full looks at the others' counts, and sleeps until
+ * they leave: so a member that leaves wakes those that sleep.
  */
 #include <base/counters.h>
 #include <string.h>
 
 #include "collective.h"
 
-/* Who needs whose lines? Blocks: a line has a part for each member. */
-enum needs { UNKNOWN, ALL_OF_ALL, ALL_OF_ROOT, ROOT_OF_ALL };
+/* Signals: it has no bytes, whatever its count. Blocks: a line has a part for each member. */
 static const struct line_use {
-    enum needs needs;
-    bool signals, blocks, folds; /* signals: has no bytes, whatever its count */
+    enum coll_readers readers;
+    bool signals, blocks, folds;
 } uses[N_COLL_KINDS] = {
-    [COLL_BARRIER] = {.needs = ALL_OF_ALL, .signals = true},
-    [COLL_ALLGATHER] = {.needs = ALL_OF_ALL},
-    [COLL_ALLTOALL] = {.needs = ALL_OF_ALL, .blocks = true},
-    [COLL_ALLREDUCE] = {.needs = ALL_OF_ALL, .folds = true},
-    [COLL_REDUCE_SCATTER] = {.needs = ALL_OF_ALL, .blocks = true, .folds = true},
-    [COLL_FANOUT] = {.needs = ALL_OF_ROOT, .signals = true},
-    [COLL_BCAST] = {.needs = ALL_OF_ROOT},
-    [COLL_SCATTER] = {.needs = ALL_OF_ROOT, .blocks = true},
-    [COLL_FANIN] = {.needs = ROOT_OF_ALL, .signals = true},
-    [COLL_GATHER] = {.needs = ROOT_OF_ALL},
-    [COLL_REDUCE] = {.needs = ROOT_OF_ALL, .folds = true},
+    [COLL_BARRIER] = {.readers = FROM_ALL, .signals = true},
+    [COLL_ALLGATHER] = {.readers = FROM_ALL},
+    [COLL_ALLTOALL] = {.readers = FROM_ALL, .blocks = true},
+    [COLL_ALLREDUCE] = {.readers = FROM_ALL, .folds = true},
+    [COLL_REDUCE_SCATTER] = {.readers = FROM_ALL, .blocks = true, .folds = true},
+    [COLL_FANOUT] = {.readers = FROM_ROOT, .signals = true},
+    [COLL_BCAST] = {.readers = FROM_ROOT},
+    [COLL_SCATTER] = {.readers = FROM_ROOT, .blocks = true},
+    [COLL_FANIN] = {.readers = BY_ROOT, .signals = true},
+    [COLL_GATHER] = {.readers = BY_ROOT},
+    [COLL_REDUCE] = {.readers = BY_ROOT, .folds = true},
 };
 
 bool weft__oneshot_has(enum coll_kind kind) {
-    return uses[kind].needs != UNKNOWN;
+    return uses[kind].readers != NO_READERS;
 }
 
 bool weft__oneshot_fit(enum coll_kind kind, uint64_t bytes, uint32_t ranks) {
@@ -68,17 +67,13 @@ static bool has_come(const struct collective *c, uint32_t rank) {
     return atomic_load_explicit(&line->use, memory_order_acquire) > c->first_use;
 }
 
-static bool needs_of(const struct collective *c, uint32_t rank) {
-    switch (uses[c->call.kind].needs) {
-    case ALL_OF_ROOT: return rank == c->call.root;
-    case ROOT_OF_ALL: return is_root(c);
-    default: return true;
-    }
+static bool reads(const struct collective *c, uint32_t rank) {
+    return coll_reads(uses[c->call.kind].readers, c->call.root, c->team->rank, rank);
 }
 
-static bool all_needed_came(const struct collective *c) {
+static bool all_came(const struct collective *c) {
     for (uint32_t r = 0; r < c->team->size; r++)
-        if (needs_of(c, r) && !has_come(c, r)) return false;
+        if (reads(c, r) && !has_come(c, r)) return false;
     return true;
 }
 
@@ -117,7 +112,7 @@ static void write_line(struct collective *c) {
 
 /* May this member's line have been the last that another needs? */
 static bool completes(const struct collective *c) {
-    if (uses[c->call.kind].needs == ALL_OF_ROOT) return true;
+    if (uses[c->call.kind].readers == FROM_ROOT) return true;
     for (uint32_t r = 0; r < c->team->size; r++)
         if (!has_come(c, r)) return false;
     return true;
@@ -128,7 +123,7 @@ static bool completes(const struct collective *c) {
 static void enter_line(struct collective *c) {
     c->team->lines.entered++;
     c->entered = 1;
-    if (uses[c->call.kind].needs == ALL_OF_ROOT && !is_root(c)) return;
+    if (uses[c->call.kind].readers == FROM_ROOT && !is_root(c)) return;
     write_line(c);
     atomic_thread_fence(memory_order_seq_cst);
     if (completes(c)) weft__shared_wake_seen(c->team);
@@ -163,10 +158,10 @@ static void take_from_root(const struct collective *c) {
 
 static void take_result(const struct collective *c) {
     const struct line_use *use = &uses[c->call.kind];
-    if (line_bytes(c) == 0 || (use->needs == ROOT_OF_ALL && !is_root(c))) return;
+    if (line_bytes(c) == 0 || (use->readers == BY_ROOT && !is_root(c))) return;
     if (use->folds)
         oneshot_fold(c);
-    else if (use->needs == ALL_OF_ROOT)
+    else if (use->readers == FROM_ROOT)
         take_from_root(c);
     else
         gather_lines(c);
@@ -185,14 +180,14 @@ static void learn_who_left(const struct collective *c) {
 }
 
 static bool may_leave(const struct collective *c) {
-    return c->team->lines.left == c->first_use && all_needed_came(c);
+    return c->team->lines.left == c->first_use && all_came(c);
 }
 
 static void leave_line(struct collective *c) {
     weft_team_t *team = c->team;
     struct team_lines *lines = &team->lines;
     take_result(c);
-    if (uses[c->call.kind].needs == ALL_OF_ALL) learn_who_left(c);
+    if (uses[c->call.kind].readers == FROM_ALL) learn_who_left(c);
     c->left = 1;
     lines->left++;
     atomic_store_explicit(&team->segment->member[team->rank].left, lines->left,
@@ -213,7 +208,7 @@ static bool may_move(const struct collective *c) {
 /* A line of it, or that it is through with a line of ours. */
 static bool needs_line(const struct collective *c, uint32_t rank) {
     if (!c->entered && c->first_use >= left_by(c->team, rank) + SEGMENT_CHANNELS) return true;
-    return needs_of(c, rank) && !has_come(c, rank);
+    return reads(c, rank) && !has_come(c, rank);
 }
 
 const struct coll_engine weft__oneshot = {

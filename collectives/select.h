@@ -64,7 +64,7 @@ unsigned weft__choose_why(const struct choices *choices, const struct question *
                           bool *chosen_p);
 bool weft__single_copy_has(enum coll_kind kind); /* single_copy.c */
 bool weft__oneshot_has(enum coll_kind kind);     /* oneshot.c */
-/* Is it one that lines can do for so many ranks? */
+/* Can lines do it for `ranks` members, with `bytes` of each or for each? */
 bool weft__oneshot_fit(enum coll_kind kind, uint64_t bytes, uint32_t ranks);
 
 /* "slots", "oneshot", "single_copy", "peer" and "staged" are among these names. */

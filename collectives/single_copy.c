@@ -26,10 +26,8 @@
 enum { PIECE = 64 << 10, TURN_BYTES = 1 << 20 };
 enum stage { ENTERING, READING, TAKING_SLICES, WAITING };
 
-/* Who reads from whom: all from the root, the root from all, all from all. */
-enum readers { NO_READERS, FROM_ROOT, BY_ROOT, ALL };
 static const struct copy_use {
-    enum readers readers;
+    enum coll_readers readers;
     bool folds, slices, blocks; /* blocks: members know those of their own only */
 } uses[N_COLL_KINDS] = {
     [COLL_BCAST] = {.readers = FROM_ROOT},
@@ -38,13 +36,13 @@ static const struct copy_use {
     [COLL_GATHER] = {.readers = BY_ROOT},
     [COLL_GATHERV] = {.readers = BY_ROOT},
     [COLL_REDUCE] = {.readers = BY_ROOT, .folds = true},
-    [COLL_ALLGATHER] = {.readers = ALL},
-    [COLL_ALLGATHERV] = {.readers = ALL},
-    [COLL_ALLTOALL] = {.readers = ALL},
-    [COLL_ALLTOALLV] = {.readers = ALL, .blocks = true},
-    [COLL_REDUCE_SCATTER] = {.readers = ALL, .folds = true},
-    [COLL_REDUCE_SCATTERV] = {.readers = ALL, .folds = true},
-    [COLL_ALLREDUCE] = {.readers = ALL, .folds = true, .slices = true},
+    [COLL_ALLGATHER] = {.readers = FROM_ALL},
+    [COLL_ALLGATHERV] = {.readers = FROM_ALL},
+    [COLL_ALLTOALL] = {.readers = FROM_ALL},
+    [COLL_ALLTOALLV] = {.readers = FROM_ALL, .blocks = true},
+    [COLL_REDUCE_SCATTER] = {.readers = FROM_ALL, .folds = true},
+    [COLL_REDUCE_SCATTERV] = {.readers = FROM_ALL, .folds = true},
+    [COLL_ALLREDUCE] = {.readers = FROM_ALL, .folds = true, .slices = true},
 };
 
 bool weft__single_copy_has(enum coll_kind kind) {
@@ -57,12 +55,7 @@ bool weft__single_copy_can_take(const weft_team_t *team, const struct coll_call 
 }
 
 static bool reads(const struct collective *c, uint32_t reader, uint32_t owner) {
-    if (reader == owner) return false;
-    switch (uses[c->call.kind].readers) {
-    case FROM_ROOT: return owner == c->call.root;
-    case BY_ROOT: return reader == c->call.root;
-    default: return true;
-    }
+    return reader != owner && coll_reads(uses[c->call.kind].readers, c->call.root, reader, owner);
 }
 
 static struct segment_member *member_of(const struct collective *c, uint32_t rank) {

@@ -431,8 +431,9 @@ weft_status_t weft_worker_start_thread_sized(size_t params_size, weft_worker_t *
     if (st < 0) return st;
     if (p.callbacks > WEFT_CALLBACKS_POLLED)
         return weft__fail(WEFT_ERR_INVALID_PARAM, "callbacks is %d", p.callbacks);
-    bool has_one = worker->driver.has_thread && !weft__reactor_is_dormant(worker->reactor);
-    if (has_one) return weft__fail(WEFT_ERR_BUSY, "the worker already has a thread");
+    if (weft__reactor_is_dormant(worker->reactor)) return weft__worker_check(worker);
+    if (worker->driver.has_thread)
+        return weft__fail(WEFT_ERR_BUSY, "the worker already has a thread");
     st = weft__worker_check(worker);
     if (st < 0) return st;
     if (worker->driver.thread_mode != WEFT_THREAD_MULTIPLE || worker->driver.hosted)

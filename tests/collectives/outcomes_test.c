@@ -169,7 +169,7 @@ TEST(the_step_and_the_member_of_a_failure_are_named) {
     for (unsigned way = 0; way < 3; way++) {
         struct crew c;
         weft_team_info_t info;
-        /* a worker that vanishes waits for peers that have no turn meanwhile */
+        /* a worker that vanishes waits for peers, which have no turn before it is gone */
         weft_setting_t settings[] = {{"close.timeout", "20ms"}, {ways[way][1], ways[way][2]}};
         crew_workers(&c, N, ways[way][0], settings, ways[way][1] ? 2 : 1);
         crew_teams(&c);

@@ -1,7 +1,6 @@
 /* Teams of processes: real members, some of which die. */
 #include "processes.h"
 
-#include <stdio.h>
 #include <time.h>
 
 static const char by_lines_only[] =
@@ -53,16 +52,6 @@ TEST(processes_work_together_by_a_line_of_each) {
     }
 }
 
-static bool sleeps(pid_t pid) {
-    char path[40], state = 0;
-    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
-    FILE *in = fopen(path, "re");
-    if (!in) return false;
-    if (fscanf(in, "%*d (%*[^)]) %c", &state) != 1) state = 0;
-    fclose(in);
-    return state == 'S';
-}
-
 /* Rank 0 runs ahead until its lines are full, and sleeps over it. Rank 1 takes the first and leaves
  * it: that has to wake rank 0, which would else sleep until some timer of its own. */
 static void run_ahead(struct process *p) {
@@ -70,7 +59,7 @@ static void run_ahead(struct process *p) {
     if (p->rank == 0) p->page->number[0] = (uint64_t)getpid();
     if (weft_barrier_wait(p->team) < 0) _exit(36);
     if (p->rank == 1)
-        while (atomic_load(&p->page->through) < AHEAD || !sleeps((pid_t)p->page->number[0]))
+        while (atomic_load(&p->page->through) < AHEAD || state_of((pid_t)p->page->number[0]) != 'S')
             usleep(1000);
     uint64_t before = weft_worker_count(p->worker, "coll.wakes");
     for (uint32_t i = 0; i < ALL; i++) {

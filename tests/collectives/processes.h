@@ -5,6 +5,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -23,6 +24,17 @@ struct page {
 
 static const char *process_rails = "1"; /* the setting link.rails of all members */
 static uint32_t process_per_core;       /* what they say of it; 0: they find out */
+
+/* As /proc has it: 'S' sleeps, 'T' is stopped; 0: there is none. */
+static inline char state_of(pid_t pid) {
+    char path[40], state = 0;
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    FILE *in = fopen(path, "re");
+    if (!in) return 0;
+    if (fscanf(in, "%*d (%*[^)]) %c", &state) != 1) state = 0;
+    fclose(in);
+    return state;
+}
 
 struct process {
     struct page *page;

@@ -1,8 +1,6 @@
 /* A member that SIGSTOP stops: the others wait for it until it goes on, or until their deadline. */
 #include "processes.h"
 
-#include <stdio.h>
-
 enum { STOPPED = 1, STOP_US = 150000, DEADLINE_MS = 200, AT = 20 };
 
 static const char *const ways[][2] = {
@@ -12,20 +10,10 @@ static const char *const ways[][2] = {
     {"self,tcp", ""},
 };
 
-/* 'T' as /proc has it: a signal takes a while to reach a process that runs on another core. */
-static bool is_stopped(pid_t pid) {
-    char path[40], state = 0;
-    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
-    FILE *in = fopen(path, "re");
-    if (!in) return false;
-    if (fscanf(in, "%*d (%*[^)]) %c", &state) != 1) state = 0;
-    fclose(in);
-    return state == 'T';
-}
-
+/* A signal takes a while to reach a process that runs on another core. */
 static void stop(pid_t pid) {
     kill(pid, SIGSTOP);
-    while (!is_stopped(pid)) usleep(1000);
+    while (state_of(pid) != 'T') usleep(1000);
 }
 
 /* ---- it goes on ------------------------------------------------------------------------------ */

@@ -1,13 +1,11 @@
 /* Memory of pools (cuMemAllocFromPoolAsync, cudaMallocAsync) of another process, by the file of the
  * pool. */
 #include <fcntl.h>
-#include <tests/cuda/ipc_child.h>
+#include <tests/cuda/ipc_region.h>
 #include <tests/cuda/mapped.h>
-#include <tests/support/rma_peers.h>
 #include <transports/cuda/peer_memory.h>
 
-enum { LEN = 1500007, ROUNDS = 3, KEYS = 7, BY_FILE = 1 };
-static char expected[LEN], got[LEN];
+enum { LEN = 1500007, ROUNDS = 3, BY_FILE = 1 };
 
 /* ---- as a program makes such memory ---------------------------------------------------------- */
 
@@ -49,43 +47,18 @@ static void pool_give_back(char *at, void *stream) {
     CHECK_EQ(gpu.stream_wait(stream), 0);
 }
 
-static void fill_alloc(char *at, unsigned seed) {
-    pattern(expected, LEN, seed);
-    gpu.write(at, expected, LEN);
-}
-static bool alloc_holds(const char *at, unsigned seed) {
-    pattern(expected, LEN, seed);
-    gpu.read(got, at, LEN);
-    return memcmp(got, expected, LEN) == 0;
-}
-
 /* ---- between two processes ------------------------------------------------------------------- */
 
 /* Sends from allocations of a pool, with files unless the test forbids it; then keeps a region. */
 static void child_serves(weft_worker_t *worker, const struct child *child) {
-    weft_mem_params_t params = {.rights = WEFT_MEM_READ | WEFT_MEM_WRITE};
-    char key[WEFT_RKEY_MAX];
-    size_t len = sizeof key;
-    struct tally key_sent = {0};
-    weft_mem_t *mem;
     CHECK_EQ(gpu.set_current(gpu.context), 0); /* for copies of memory that has no context */
     void *pool = pool_new(getenv("WEFT_TEST_NO_FILES") ? 0 : BY_FILE), *stream = gpu_stream();
-    for (unsigned i = 0; i < ROUNDS && !child->lost; i++) {
-        struct tally sent = {0};
+    for (unsigned i = 0; i < ROUNDS; i++) {
         char *at = pool_alloc(pool, stream);
-        fill_alloc(at, 40 + i);
-        if (weft_tag_send(child->ep, 1, &(weft_iov_t){at, LEN}, 1, OP(&sent)) < 0) return;
-        child_waits(worker, child, &sent);
+        if (!child_sends(worker, child, at, LEN, i)) return;
         pool_give_back(at, stream);
     }
-    char *region = pool_alloc(pool, stream);
-    fill_alloc(region, 60);
-    if (weft_mem_register(worker, region, LEN, &params, &mem) || weft_mem_pack(mem, key, &len))
-        _exit(3);
-    if (weft_tag_send(child->ep, KEYS, &(weft_iov_t){key, len}, 1, OP(&key_sent)) ==
-        WEFT_IN_PROGRESS)
-        child_waits(worker, child, &key_sent);
-    while (!child->lost) weft_worker_wait(worker, 20);
+    child_keeps_region(worker, child, pool_alloc(pool, stream), LEN);
 }
 
 struct side {
@@ -113,12 +86,7 @@ static void side_down(struct side *s) {
 
 /* `n`: messages that are copied from the sender's memory so far. */
 static void receive(struct side *s, unsigned i, uint64_t n) {
-    struct tally received = {0};
-    weft_iov_t in = {s->at, LEN};
-    CHECK_EQ(weft_tag_recv(s->ipc.worker, 1, ~0ull, &in, 1, NULL, OP(&received)), WEFT_IN_PROGRESS);
-    IPC_UNTIL(&s->ipc, received.calls);
-    CHECK_EQ(received.status, WEFT_OK);
-    CHECK(alloc_holds(s->at, 40 + i));
+    ipc_receive(&s->ipc, s->at, LEN, i);
     CHECK_EQ(weft_worker_count(s->ipc.worker, "cuda.fetched"), n);
 }
 
@@ -136,32 +104,9 @@ TEST(memory_of_a_pool_of_another_process_is_copied_by_the_pools_file) {
 
 TEST(a_region_of_a_pool_is_put_to_and_got_from) {
     struct side s;
-    struct tally came = {0}, got_it = {0}, put = {0}, again = {0};
-    char key[WEFT_RKEY_MAX];
-    weft_tag_info_t tag;
-    weft_rkey_t *rkey;
-    weft_rkey_info_t info;
     side_up(&s);
     for (unsigned i = 0; i < ROUNDS; i++) receive(&s, i, (uint64_t)i + 1);
-    CHECK(weft_tag_recv(s.ipc.worker, KEYS, ~0ull, &(weft_iov_t){key, sizeof key}, 1, &tag,
-                        OP(&came)) >= 0);
-    IPC_UNTIL(&s.ipc, came.calls);
-    CHECK_EQ(weft_rkey_unpack(s.ipc.ep, key, tag.len, &rkey), 0);
-    IPC_UNTIL(&s.ipc, rkey->key->status != WEFT_NO_RESOURCE);
-    CHECK_EQ(weft_rkey_describe(rkey, &info), 0);
-    CHECK(strcmp(info.put, "cuda ipc") == 0 && strcmp(info.get, "cuda ipc") == 0);
-    CHECK(weft_get(s.ipc.ep, s.at, LEN, info.base, rkey, OP(&got_it)) >= 0);
-    IPC_UNTIL(&s.ipc, got_it.calls);
-    CHECK(got_it.status == WEFT_OK && alloc_holds(s.at, 60));
-    fill_alloc(s.at, 61);
-    CHECK(weft_put(s.ipc.ep, s.at, LEN, info.base, rkey, OP(&put)) >= 0);
-    IPC_UNTIL(&s.ipc, put.calls);
-    fill_alloc(s.at, 62);
-    CHECK(weft_get(s.ipc.ep, s.at, LEN, info.base, rkey, OP(&again)) >= 0);
-    IPC_UNTIL(&s.ipc, again.calls);
-    CHECK(put.status == WEFT_OK && again.status == WEFT_OK && alloc_holds(s.at, 61));
-    CHECK_EQ(weft_worker_count(s.ipc.worker, "rma.messages"), 0);
-    weft_rkey_release(rkey);
+    ipc_region_serves(&s.ipc, s.at, LEN);
     side_down(&s);
 }
 

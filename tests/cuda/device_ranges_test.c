@@ -2,65 +2,29 @@
  * of their files. */
 #include <fcntl.h>
 #include <sys/mman.h>
-#include <tests/cuda/ipc_child.h>
+#include <tests/cuda/ipc_region.h>
 #include <tests/cuda/mapped.h>
-#include <tests/support/rma_peers.h>
 #include <transports/cuda/peer_memory.h>
 
-enum { MAPPINGS = 3, BEFORE = MAPPED_ROOM - 4096, LEN = MAPPED_ROOM + 50007, ROUNDS = 3, KEYS = 7 };
-static char expected[LEN], got[LEN];
+enum { MAPPINGS = 3, BEFORE = MAPPED_ROOM - 4096, LEN = MAPPED_ROOM + 50007, ROUNDS = 3 };
 
 /* A buffer that lies in all three. */
 static char *buffer_of(const struct mapped *range) {
     return mapped_at(range) + BEFORE;
-}
-static void fill_range(const struct mapped *range, unsigned seed) {
-    pattern(expected, LEN, seed);
-    gpu.write(buffer_of(range), expected, LEN);
-}
-static bool range_holds(const struct mapped *range, unsigned seed) {
-    pattern(expected, LEN, seed);
-    gpu.read(got, buffer_of(range), LEN);
-    return memcmp(got, expected, LEN) == 0;
 }
 
 /* ---- between two processes ------------------------------------------------------------------- */
 
 /* Sends from a range, of which it then replaces a mapping; and keeps a region of it. */
 static void child_serves(weft_worker_t *worker, const struct child *child) {
-    weft_mem_params_t params = {.rights = WEFT_MEM_READ | WEFT_MEM_WRITE};
-    char key[WEFT_RKEY_MAX];
-    size_t len = sizeof key;
-    struct tally key_sent = {0};
-    weft_mem_t *mem;
     CHECK_EQ(gpu.set_current(gpu.context), 0); /* for copies of memory that has no context */
     struct mapped range = mapped_new(1, MAPPINGS);
-    for (unsigned i = 0; i < ROUNDS && !child->lost; i++) {
-        struct tally sent = {0};
-        fill_range(&range, 40 + i);
-        if (weft_tag_send(child->ep, 1, &(weft_iov_t){buffer_of(&range), LEN}, 1, OP(&sent)) < 0)
-            return;
-        child_waits(worker, child, &sent);
+    for (unsigned i = 0; i < ROUNDS; i++) {
+        if (!child_sends(worker, child, buffer_of(&range), LEN, i)) return;
         mapped_unmap(&range, 1);
         mapped_map(&range, 1);
     }
-    fill_range(&range, 60);
-    if (weft_mem_register(worker, buffer_of(&range), LEN, &params, &mem) ||
-        weft_mem_pack(mem, key, &len))
-        _exit(3);
-    if (weft_tag_send(child->ep, KEYS, &(weft_iov_t){key, len}, 1, OP(&key_sent)) ==
-        WEFT_IN_PROGRESS)
-        child_waits(worker, child, &key_sent);
-    while (!child->lost) weft_worker_wait(worker, 20);
-}
-
-static void receive(struct ipc *p, const struct mapped *to, unsigned i) {
-    struct tally received = {0};
-    weft_iov_t in = {buffer_of(to), LEN};
-    CHECK_EQ(weft_tag_recv(p->worker, 1, ~0ull, &in, 1, NULL, OP(&received)), WEFT_IN_PROGRESS);
-    IPC_UNTIL(p, received.calls);
-    CHECK_EQ(received.status, WEFT_OK);
-    CHECK(range_holds(to, 40 + i));
+    child_keeps_region(worker, child, buffer_of(&range), LEN);
 }
 
 TEST(ranges_of_another_process_are_copied_by_the_files_of_their_mappings) {
@@ -70,7 +34,7 @@ TEST(ranges_of_another_process_are_copied_by_the_files_of_their_mappings) {
     CHECK_EQ(gpu.set_current(gpu.context), 0);
     struct mapped to = mapped_new(1, MAPPINGS);
     for (unsigned i = 0; i < ROUNDS; i++) {
-        receive(&p, &to, i);
+        ipc_receive(&p, buffer_of(&to), LEN, i);
         CHECK_EQ(weft_worker_count(p.worker, "cuda.fetched"), (uint64_t)i + 1);
         if (blocks) CHECK_EQ(*blocks, 2 * MAPPINGS); /* these, and the peer's that are mapped */
     }
@@ -83,34 +47,11 @@ TEST(ranges_of_another_process_are_copied_by_the_files_of_their_mappings) {
 
 TEST(a_region_over_three_mappings_serves_puts_and_gets) {
     struct ipc p;
-    struct tally came = {0}, got_it = {0}, put = {0}, again = {0};
-    char key[WEFT_RKEY_MAX];
-    weft_tag_info_t tag;
-    weft_rkey_t *rkey;
-    weft_rkey_info_t info;
     ipc_up(&p);
     CHECK_EQ(gpu.set_current(gpu.context), 0);
     struct mapped here = mapped_new(1, MAPPINGS);
-    for (unsigned i = 0; i < ROUNDS; i++) receive(&p, &here, i);
-    CHECK(weft_tag_recv(p.worker, KEYS, ~0ull, &(weft_iov_t){key, sizeof key}, 1, &tag,
-                        OP(&came)) >= 0);
-    IPC_UNTIL(&p, came.calls);
-    CHECK_EQ(weft_rkey_unpack(p.ep, key, tag.len, &rkey), 0);
-    IPC_UNTIL(&p, rkey->key->status != WEFT_NO_RESOURCE);
-    CHECK_EQ(weft_rkey_describe(rkey, &info), 0);
-    CHECK(strcmp(info.put, "cuda ipc") == 0 && strcmp(info.get, "cuda ipc") == 0);
-    CHECK(weft_get(p.ep, buffer_of(&here), LEN, info.base, rkey, OP(&got_it)) >= 0);
-    IPC_UNTIL(&p, got_it.calls);
-    CHECK(got_it.status == WEFT_OK && range_holds(&here, 60));
-    fill_range(&here, 61);
-    CHECK(weft_put(p.ep, buffer_of(&here), LEN, info.base, rkey, OP(&put)) >= 0);
-    IPC_UNTIL(&p, put.calls);
-    fill_range(&here, 62);
-    CHECK(weft_get(p.ep, buffer_of(&here), LEN, info.base, rkey, OP(&again)) >= 0);
-    IPC_UNTIL(&p, again.calls);
-    CHECK(put.status == WEFT_OK && again.status == WEFT_OK && range_holds(&here, 61));
-    CHECK_EQ(weft_worker_count(p.worker, "rma.messages"), 0);
-    weft_rkey_release(rkey);
+    for (unsigned i = 0; i < ROUNDS; i++) ipc_receive(&p, buffer_of(&here), LEN, i);
+    ipc_region_serves(&p, buffer_of(&here), LEN);
     CHECK_EQ(kill(p.child, SIGKILL), 0);
     ipc_down(&p);
     mapped_end(&here);
@@ -128,7 +69,7 @@ TEST(without_memory_for_a_mapping_the_bytes_are_asked_for) {
     struct mapped to = mapped_new(1, MAPPINGS);
     for (unsigned i = 0; i < ROUNDS; i++) {
         *gpu.fail_alloc = 1 + i;
-        receive(&p, &to, i);
+        ipc_receive(&p, buffer_of(&to), LEN, i);
         CHECK_EQ(*gpu.fail_alloc, 0);
         CHECK_EQ(weft_worker_count(p.worker, "cuda.fetched"), 0);
         CHECK_EQ(*blocks, MAPPINGS);

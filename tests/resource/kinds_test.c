@@ -492,47 +492,50 @@ static void ucx_up(struct ucx *u) {
     u->release_address(u->worker, address);
 }
 
+/* A worker of Weft that drives one of UCX. */
+static weft_resource_t *ucx_given(struct ucx *u, struct two *t) {
+    weft_events_t events;
+    ucx_received = 0;
+    two_workers(t, "self", NULL, 0);
+    ucx_up(u);
+    CHECK_EQ(weft_ucx_events("libucp.so.0", u->worker, &events), 0);
+    weft_resource_value_t value = VALUE(WEFT_RES_WORKER_EVENTS, events);
+    weft_resource_t *resource = describe(WEFT_RESOURCE_EVENTS, &value, 1);
+    CHECK_EQ(associate(t->context, WEFT_OBJECT_WORKER, resource, t->a), 0);
+    for (int i = 0; i < 100; i++) two_turn(t);
+    return resource;
+}
+
+static void ucx_given_back(struct ucx *u, struct two *t, weft_resource_t *resource) {
+    CHECK_EQ(weft_disassociate_resources(resource, t->a, NULL), 0);
+    CHECK_EQ(weft_resource_release(resource), 0);
+    u->worker_destroy(u->worker);
+    u->cleanup(u->context);
+    two_down(t);
+}
+
 TEST(a_ucx_worker_makes_progress_in_the_workers_loop) {
     struct two t;
     struct ucx ucx = {0};
-    weft_events_t events;
     char in[8] = "";
     if (!ucx_load(&ucx)) SKIP("libucp.so.0 is not installed");
-    ucx_received = 0;
-    two_workers(&t, "self", NULL, 0);
-    ucx_up(&ucx);
-    CHECK_EQ(weft_ucx_events("libucp.so.0", ucx.worker, &events), 0);
-    weft_resource_value_t value = VALUE(WEFT_RES_WORKER_EVENTS, events);
-    weft_resource_t *resource = describe(WEFT_RESOURCE_EVENTS, &value, 1);
-    CHECK_EQ(associate(t.context, WEFT_OBJECT_WORKER, resource, t.a), 0);
-    for (int i = 0; i < 100; i++) two_turn(&t);
+    weft_resource_t *resource = ucx_given(&ucx, &t);
     void *request = ucx.recv(ucx.worker, in, 8, UCX_BYTES, 7, ~0ull, ucx_got);
     void *sent = ucx.send(ucx.ep, "by ucx", 7, UCX_BYTES, 7, ucx_sent);
     UNTIL(&t, ucx_received == 1); /* only Weft's worker is driven */
     CHECK(strcmp(in, "by ucx") == 0);
     ucx.free(request);
     if (sent) ucx.free(sent);
-    CHECK_EQ(weft_disassociate_resources(resource, t.a, NULL), 0);
-    CHECK_EQ(weft_resource_release(resource), 0);
-    ucx.worker_destroy(ucx.worker);
-    ucx.cleanup(ucx.context);
-    two_down(&t);
+    ucx_given_back(&ucx, &t, resource);
 }
 
 /* Its descriptor alone wakes the worker, which waits in the kernel. */
 TEST(messages_of_ucx_of_any_size_come_while_the_worker_waits) {
     struct two t;
     struct ucx ucx = {0};
-    weft_events_t events;
     static char in[1 << 20], out[1 << 20];
     if (!ucx_load(&ucx)) SKIP("libucp.so.0 is not installed");
-    two_workers(&t, "self", NULL, 0);
-    ucx_up(&ucx);
-    CHECK_EQ(weft_ucx_events("libucp.so.0", ucx.worker, &events), 0);
-    weft_resource_value_t value = VALUE(WEFT_RES_WORKER_EVENTS, events);
-    weft_resource_t *resource = describe(WEFT_RESOURCE_EVENTS, &value, 1);
-    CHECK_EQ(associate(t.context, WEFT_OBJECT_WORKER, resource, t.a), 0);
-    for (int i = 0; i < 100; i++) two_turn(&t);
+    weft_resource_t *resource = ucx_given(&ucx, &t);
     for (size_t len = 1; len <= sizeof in; len *= 32) {
         memset(out, (int)len + 1, len);
         ucx_received = 0;
@@ -545,11 +548,7 @@ TEST(messages_of_ucx_of_any_size_come_while_the_worker_waits) {
         ucx.free(request);
         if (sent) ucx.free(sent);
     }
-    CHECK_EQ(weft_disassociate_resources(resource, t.a, NULL), 0);
-    CHECK_EQ(weft_resource_release(resource), 0);
-    ucx.worker_destroy(ucx.worker);
-    ucx.cleanup(ucx.context);
-    two_down(&t);
+    ucx_given_back(&ucx, &t, resource);
 }
 
 TEST(a_kind_that_does_not_fit_is_refused) {

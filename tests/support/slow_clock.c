@@ -3,7 +3,7 @@
  * (10) times as fast, and sleeps and time limits are as much shorter. So a limit that a machine
  * ten times slower would break is broken here, each time (tools/test slow).
  *
- * The monotonic clock and what follows it: the time of day stays as it is.
+ * The monotonic clock and what follows it: the time of day is not changed.
  */
 #include <dlfcn.h>
 #include <poll.h>

@@ -54,13 +54,17 @@ static bool ask(const struct cuda_driver *driver, cuda_attribute what, uint64_t 
 
 /* ---- the exporter's files: with the lock held ------------------------------------------------ */
 
+/* An unfinished one has no table, and mappings without a descriptor. */
 static void close_file(struct file *file) {
     if (file->range.file.kind == CUDA_FILE_TABLE) {
         close((int)file->range.file.fd);
         n_descriptors--;
     }
-    for (unsigned i = 0; i < file->n; i++) close(file->mapping[i].fd);
-    n_descriptors -= file->n;
+    for (unsigned i = 0; i < file->n; i++) {
+        if (file->mapping[i].fd < 0) continue;
+        close(file->mapping[i].fd);
+        n_descriptors--;
+    }
     talloc_free(file);
 }
 
@@ -177,15 +181,6 @@ static weft_status_t export_of_pool(const struct cuda_driver *driver, cuda_pool 
     return WEFT_OK;
 }
 
-static void drop_unfinished(struct file *file) {
-    for (unsigned i = 0; i < file->n; i++) {
-        if (file->mapping[i].fd < 0) continue;
-        close(file->mapping[i].fd);
-        n_descriptors--;
-    }
-    talloc_free(file);
-}
-
 static weft_status_t make_file(const struct cuda_driver *driver, uint64_t at, uint64_t len,
                                const struct cuda_file_range *known, const struct file **file_p) {
     cuda_pool pool = weft__cuda_pool_of(driver, at);
@@ -202,7 +197,7 @@ static weft_status_t make_file(const struct cuda_driver *driver, uint64_t at, ui
     memcpy(file->mapping, mapping, n * sizeof *mapping);
     weft_status_t st = pool ? export_of_pool(driver, pool, file) : export_mappings(driver, file);
     if (st < 0) {
-        drop_unfinished(file);
+        close_file(file);
         return st;
     }
     file->range.number = ++last_number;
@@ -249,7 +244,7 @@ static int take_descriptor(int32_t of, uint32_t number) {
     return fd;
 }
 
-/* The mappings of a file: lines of a table, or one. 0: it is no table of so many bytes. */
+/* The lines of a table, whose mappings are `size` bytes together. 0: it is no such table. */
 static unsigned read_table(const struct cuda_file *file, uint64_t size,
                            struct table_line line[MOST_MAPPINGS + 1]) {
     uint64_t total = 0;

@@ -19,7 +19,7 @@ struct cuda_transfer {
     char *to;
     const char *from;
     size_t len;
-    /* Within devices: blocks of so many bytes each, at these distances. 0: one. */
+    /* Within devices: blocks of `block` bytes (0: one block), at these distances. */
     size_t block, to_pitch, from_pitch;
     /* On the worker's thread, once, when no copy touches the memory any more. Errors: IO. */
     void (*done)(struct cuda_transfer *transfer, weft_status_t status);
