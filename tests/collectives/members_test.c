@@ -1,4 +1,6 @@
 /* What a program asks about a team, teams of members that it names, and what follows a failure. */
+#include <collectives/collective.h>
+
 #include "team.h"
 
 static const char *const ways[][3] = {
@@ -416,6 +418,20 @@ TEST(a_close_ends_an_agreement) {
     agree(&c, 0, 1, 0);
     crew_close_teams(&c);
     CHECK_EQ(c.rank[0].outcome, WEFT_ERR_CLOSED);
+    crew_down(&c);
+}
+
+/* It would make this side take the other's death for its leave. The team goes on. */
+TEST(an_answer_that_was_not_asked_for_is_a_violation) {
+    struct crew c;
+    struct coll_message answer = {.id = COLL_WIRE_RELEASE};
+    crew_up(&c, 2, "self,tcp", NULL, NULL);
+    EVERYBODY(&c, weft_barrier(me->team, OP_OF(me)));
+    CHECK(weft__coll_send(c.rank[0].team, 1, &answer) >= 0);
+    UNTIL(&c, weft_worker_count(c.rank[1].worker, "peer.violations") == 1);
+    CHECK(!member_may_end(&c.rank[1].team->member[0].core.fsm));
+    EVERYBODY(&c, weft_barrier(me->team, OP_OF(me)));
+    for (uint32_t r = 0; r < 2; r++) CHECK_EQ(c.rank[r].outcome, WEFT_OK);
     crew_down(&c);
 }
 

@@ -73,8 +73,10 @@ static inline weft_rkey_t *ipc_region_key(struct ipc *p) {
     weft_iov_t in = {key, sizeof key};
     weft_tag_info_t tag;
     weft_rkey_t *rkey = NULL;
-    CHECK(weft_tag_recv(p->worker, IPC_KEYS, ~0ull, &in, 1, &tag, OP(&came)) >= 0);
-    IPC_UNTIL(p, came.calls);
+    weft_status_t st = weft_tag_recv(p->worker, IPC_KEYS, ~0ull, &in, 1, &tag, OP(&came));
+    CHECK(st >= 0); /* OK: the message was there, and no callback is made */
+    if (st == WEFT_IN_PROGRESS) IPC_UNTIL(p, came.calls);
+    CHECK_EQ(came.status, WEFT_OK);
     CHECK_EQ(weft_rkey_unpack(p->ep, key, tag.len, &rkey), 0);
     IPC_UNTIL(p, rkey->key->status != WEFT_NO_RESOURCE);
     return rkey;
