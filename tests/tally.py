@@ -2,10 +2,11 @@
 """Counts single test cases: tally.py SKIPS EVENTS, where EVENTS is what `bazel test --build_event_json_file` wrote, or
 tally.py --log SKIPS LOG, where LOG is the output of tests.
 
-Prints what failed, then one line "PASSED FAILED SKIPPED". A case is a line "ok NAME", "not ok NAME" or "skip NAME" in a
+Prints what failed, each with the last lines that its test wrote before, then one line "PASSED FAILED SKIPPED". A case is a line "ok NAME", "not ok NAME" or "skip NAME" in a
 test's log. A test that ends badly without saying "not ok", one that says nothing at all and one that cannot be built
 count as one failed each, and so does a skip whose reason ("  skipped: REASON", before it) is not in SKIPS.
 """
+import collections
 import fnmatch
 import json
 import re
@@ -14,6 +15,7 @@ import urllib.parse
 
 CASE = re.compile(r"^(ok|not ok|skip) (\S.*)$")
 REASON = re.compile(r"^\s+skipped: (.*)$")
+LINES_BEFORE = 12
 
 
 def read_reasons(path):
@@ -26,18 +28,21 @@ class Tally:
         self.reasons = reasons
         self.passed, self.skipped, self.failures = 0, 0, []
 
-    def fail(self, label, why):
-        self.failures.append("%s: %s" % (label, why))
+    def fail(self, label, why, said=()):
+        self.failures.append(("%s: %s" % (label, why), list(said)))
 
     def log(self, label, text, ended_well):
         """Counts one run of one test program."""
         cases, reason, bad = 0, "", 0
+        said = collections.deque(maxlen=LINES_BEFORE)
         for line in text.splitlines():
-            said = REASON.match(line)
-            if said:
-                reason = said.group(1).strip()
+            skipped = REASON.match(line)
+            if skipped:
+                reason = skipped.group(1).strip()
             case = CASE.match(line)
             if not case:
+                if not line.startswith("weft: warn"):
+                    said.append(line)
                 continue
             cases += 1
             outcome, name = case.groups()
@@ -45,15 +50,16 @@ class Tally:
                 self.passed += 1
             elif outcome == "not ok":
                 bad += 1
-                self.fail(label, name)
+                self.fail(label, name, said)
             elif any(fnmatch.fnmatchcase(reason, allowed) for allowed in self.reasons):
                 self.skipped += 1
             else:
                 bad += 1
                 self.fail(label, "%s was skipped: %s" % (name, reason or "no reason given"))
             reason = ""
+            said.clear()
         if not ended_well and not bad:
-            self.fail(label, "ended badly after %d cases" % cases)
+            self.fail(label, "ended badly after %d cases" % cases, said)
         elif not cases and not bad:
             self.fail(label, "ran no case")
 
@@ -101,7 +107,9 @@ def main():
                 tally.log("plain", file.read(), True)
         else:
             count_events(tally, path)
-    for failure in tally.failures:
+    for failure, said in tally.failures:
+        for line in said:
+            print("   ", line[:200])
         print("not ok", failure)
     print(tally.passed, len(tally.failures), tally.skipped)
     return 1 if tally.failures else 0

@@ -40,19 +40,27 @@ static inline weft_view_t *join(const char *store, uint32_t rank, uint32_t size)
 static inline void in_processes(uint32_t size,
                                 void (*body)(const char *store, uint32_t rank, uint32_t n)) {
     char store[64];
+    pid_t pid[64];
+    uint32_t n_bad = 0;
+    CHECK(size <= sizeof pid / sizeof *pid);
     store_address(store);
     fflush(stdout);
     for (uint32_t rank = 0; rank < size; rank++) {
-        if (fork() > 0) continue;
+        pid[rank] = fork();
+        CHECK(pid[rank] >= 0);
+        if (pid[rank] > 0) continue;
         if (setjmp(test_out) == 0) body(store, rank, size); /* a failed CHECK ends the process */
         fflush(stdout);
         _exit(test_result == 1);
     }
     for (uint32_t rank = 0; rank < size; rank++) {
         int status;
-        wait(&status);
-        CHECK_EQ(status, 0);
+        CHECK_EQ(waitpid(pid[rank], &status, 0), pid[rank]);
+        if (status == 0) continue;
+        printf("  rank %u ended with 0x%x\n", rank, (unsigned)status);
+        n_bad++;
     }
+    CHECK_EQ(n_bad, 0);
 }
 
 #endif
