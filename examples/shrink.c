@@ -45,15 +45,15 @@ static void member(const char *store, uint32_t rank) {
     _exit(sum == SIZE - 1 ? 0 : 1);
 }
 
-/* One that is free now. */
-static int free_port(void) {
+/* It stays reserved, for nothing but the store, while this process has the socket. */
+static int reserve_port(void) {
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t len = sizeof at;
-    int fd = socket(AF_INET, SOCK_STREAM, 0);
-    if (fd < 0 || bind(fd, (struct sockaddr *)&at, len) < 0 ||
+    int fd = socket(AF_INET, SOCK_STREAM, 0), on = 1;
+    if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) < 0 ||
+        bind(fd, (struct sockaddr *)&at, len) < 0 ||
         getsockname(fd, (struct sockaddr *)&at, &len) < 0)
         exit(1);
-    close(fd);
     return ntohs(at.sin_port);
 }
 
@@ -61,7 +61,7 @@ int main(void) {
     char store[64];
     int failed = 0, status;
     setenv("WEFT_LOG_LEVEL", "error", 0); /* the death would be a warning */
-    snprintf(store, sizeof store, "127.0.0.1:%d", free_port());
+    snprintf(store, sizeof store, "127.0.0.1:%d", reserve_port());
     for (uint32_t rank = 0; rank < SIZE; rank++)
         if (fork() == 0) member(store, rank);
     while (wait(&status) > 0)

@@ -1,9 +1,9 @@
 /* What weft_status_describe says inside a callback: the cause of that failure, with address and
  * errno, and no other's. */
 #include "../sockets.h"
+#include <tests/support/reserved_port.h>
 #include <tests/support/worker_pair.h>
 
-#include <arpa/inet.h>
 #include <sys/socket.h>
 
 enum { LINES = 64 };
@@ -25,17 +25,6 @@ static int lines_with(weft_log_level_t level, const char *text) {
     for (int i = 0; i < logged.n; i++)
         n += logged.level[i] == level && strstr(logged.line[i], text) != NULL;
     return n;
-}
-
-/* A port on loopback that nothing listens at. */
-static int free_port(void) {
-    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t len = sizeof at;
-    int fd = socket(AF_INET, SOCK_STREAM, 0);
-    CHECK_EQ(bind(fd, (struct sockaddr *)&at, sizeof at), 0);
-    CHECK_EQ(getsockname(fd, (struct sockaddr *)&at, &len), 0);
-    close(fd);
-    return ntohs(at.sin_port);
 }
 
 struct notified {
@@ -84,8 +73,9 @@ TEST(each_refused_connection_names_its_own_address_and_errno) {
     char uri[2][64];
     weft_ep_t *ep;
     start(&t, "tcp,shm", "none");
+    struct reserved_port reserved[2] = {port_reserve(), port_reserve()};
     for (int i = 0; i < 2; i++) {
-        snprintf(uri[i], sizeof uri[i], "tcp://127.0.0.1:%d", free_port());
+        snprintf(uri[i], sizeof uri[i], "tcp://127.0.0.1:%u", reserved[i].port);
         weft_ep_params_t params = {.on_error = describe_error, .arg = &notified[i]};
         CHECK_EQ(weft_connect(t.a, uri[i], &params, &ep), 0);
     }
@@ -99,6 +89,7 @@ TEST(each_refused_connection_names_its_own_address_and_errno) {
         CHECK(strstr(notified[i].text, "Connection refused"));
         CHECK(!strstr(notified[i].text, "nothing-listens-here"));
     }
+    for (int i = 0; i < 2; i++) close(reserved[i].fd);
     two_down(&t);
 }
 
@@ -188,12 +179,14 @@ TEST(a_lost_connection_is_a_warning_with_address_and_cause) {
     char uri[64];
     weft_ep_t *ep;
     start(&t, "tcp", "warn");
-    snprintf(uri, sizeof uri, "tcp://127.0.0.1:%d", free_port());
+    struct reserved_port reserved = port_reserve();
+    snprintf(uri, sizeof uri, "tcp://127.0.0.1:%u", reserved.port);
     weft_ep_params_t params = {.on_error = describe_error, .arg = &notified};
     CHECK_EQ(weft_connect(t.a, uri, &params, &ep), 0);
     UNTIL(&t, notified.calls);
     CHECK_EQ(lines_with(WEFT_LOG_WARN, uri + strlen("tcp://")), 1);
     CHECK_EQ(lines_with(WEFT_LOG_WARN, "Connection refused"), 1);
+    close(reserved.fd);
     two_down(&t);
 }
 

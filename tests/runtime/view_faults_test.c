@@ -142,7 +142,7 @@ static void with_victim(void (*body)(const char *, uint32_t, uint32_t)) {
     char store[64];
     int status, killed = 0;
     share();
-    store_address(store);
+    int reserved = store_address(store);
     fflush(stdout);
     for (uint32_t rank = 0; rank < RANKS; rank++) {
         if (fork() > 0) continue;
@@ -155,6 +155,7 @@ static void with_victim(void (*body)(const char *, uint32_t, uint32_t)) {
         killed += WIFSIGNALED(status);
         CHECK(WIFSIGNALED(status) || status == 0);
     }
+    close(reserved);
     CHECK(killed <= 1);
 }
 

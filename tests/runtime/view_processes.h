@@ -3,11 +3,11 @@
 #define WEFT_TESTS_RUNTIME_VIEW_PROCESSES_H
 
 #include "../harness.h"
-#include <arpa/inet.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <tests/support/reserved_port.h>
 #include <unistd.h>
 #include <weft/weft.h>
 
@@ -17,15 +17,11 @@ static inline weft_view_t *view_of_one(void) {
     return view;
 }
 
-/* A port that was free a moment ago. */
-static inline void store_address(char text[64]) {
-    int fd = socket(AF_INET, SOCK_STREAM, 0);
-    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t len = sizeof at;
-    CHECK_EQ(bind(fd, (struct sockaddr *)&at, sizeof at), 0);
-    CHECK_EQ(getsockname(fd, (struct sockaddr *)&at, &len), 0);
-    snprintf(text, 64, "127.0.0.1:%u", ntohs(at.sin_port));
-    close(fd);
+/* Where a store may listen, until the descriptor that is returned is closed. */
+static inline int store_address(char text[64]) {
+    struct reserved_port reserved = port_reserve();
+    snprintf(text, 64, "127.0.0.1:%u", reserved.port);
+    return reserved.fd;
 }
 
 static inline weft_view_t *join(const char *store, uint32_t rank, uint32_t size) {
@@ -43,7 +39,7 @@ static inline void in_processes(uint32_t size,
     pid_t pid[64];
     uint32_t n_bad = 0;
     CHECK(size <= sizeof pid / sizeof *pid);
-    store_address(store);
+    int reserved = store_address(store);
     fflush(stdout);
     for (uint32_t rank = 0; rank < size; rank++) {
         pid[rank] = fork();
@@ -60,6 +56,7 @@ static inline void in_processes(uint32_t size,
         printf("  rank %u ended with 0x%x\n", rank, (unsigned)status);
         n_bad++;
     }
+    close(reserved);
     CHECK_EQ(n_bad, 0);
 }
 

@@ -229,12 +229,13 @@ static void two_views(const char *store, uint32_t rank, uint32_t size) {
     char second[64], port[64];
     snprintf(port, sizeof port, "%s", strrchr(store, ':') + 1);
     weft_view_t *a = join(store, rank, size), *b = NULL;
-    if (rank == 0) store_address(second);
+    int reserved = rank == 0 ? store_address(second) : -1;
     CHECK_EQ(weft_bcast_wait(weft_view_team(a), second, sizeof second, WEFT_UINT8, 0), WEFT_OK);
     b = join(second, rank, size);
     CHECK(weft_view_equal(a, b));
     CHECK_EQ(weft_view_release_wait(rank % 2 ? a : b), WEFT_OK);
     CHECK_EQ(weft_view_release_wait(rank % 2 ? b : a), WEFT_OK);
+    if (reserved >= 0) close(reserved);
 }
 
 TEST(two_views_of_the_same_processes_end_in_any_order) {
@@ -264,10 +265,11 @@ TEST(a_death_fails_operations_and_hinders_no_release) {
 TEST(a_creation_without_the_others_ends_by_its_deadline) {
     char store[64];
     weft_view_t *view = NULL;
-    store_address(store);
+    int reserved = store_address(store);
     for (uint32_t rank = 0; rank < 2; rank++) {
         weft_view_params_t params = {
             .engine = "store", .store = store, .rank = rank, .size = 2, .deadline_ms = 50};
         CHECK_EQ(weft_view_create_wait(&params, &view), WEFT_ERR_TIMED_OUT);
     }
+    close(reserved);
 }
