@@ -187,6 +187,16 @@ WEFT_API weft_status_t weft_graph_run_wait(weft_graph_t *graph);
 /* Skips the tasks that have not begun; the run ends as CANCELLED. Any thread, and tasks. */
 WEFT_API void weft_graph_cancel(weft_graph_t *graph);
 
+/*
+ * Sets the deadline of later runs, in ms from the begin of each; 0: none, which is the default. When
+ * it passes, the tasks that have not begun are skipped. The run ends as TIMED_OUT when those that
+ * have begun have ended. A run whose tasks have all begun by then ends as it would without.
+ *
+ * With a team, the deadline of any member ends the run of all. They agree on the end, so the run
+ * ends when the last member has begun it, if that is later. Errors: INVALID_PARAM; BUSY; FORKED.
+ */
+WEFT_API weft_status_t weft_graph_set_deadline(weft_graph_t *graph, uint32_t deadline_ms);
+
 /* The result of a task that is done: valid until the next run. Errors: INVALID_PARAM; BUSY;
  * NOT_FOUND if it has not run here, has failed or was skipped. With a team, results are at the
  * member that runs the task, and at those that have successors of it. */

@@ -117,6 +117,9 @@ typedef struct weft_view_split_params {
     uint32_t colour, key;
     void (*on_ready)(weft_view_t *part, weft_status_t status, void *arg);
     void *arg;
+    /* For the split; it then ends as TIMED_OUT here, and the team of `view` has failed if it waited
+     * for a member that did not call. 0: the settings coll.timeout and team.timeout. */
+    uint32_t deadline_ms;
 } weft_view_split_params_t;
 #define weft_view_split(...) weft_view_split_sized(sizeof(weft_view_split_params_t), __VA_ARGS__)
 WEFT_API weft_status_t weft_view_split_sized(size_t params_size, weft_view_t *view,

@@ -38,6 +38,7 @@ struct worker {
     struct child *children;
     struct request *first, **last; /* complete, and not reported yet */
     struct request *spare;
+    struct request *ending;  /* its close, in progress */
     PyThreadState *unlocked; /* while the library runs without the interpreter's lock */
     size_t exports;          /* buffers of regions that Python refers to */
     bool unlock;             /* progress releases the interpreter's lock */
@@ -147,6 +148,8 @@ void weft__py_gather(const struct buffers *buffers, char *to);
 /* ---- request.c ---- */
 struct request *weft__py_request(struct worker *worker, enum result gives);
 weft_op_t weft__py_op(struct request *request, unsigned long deadline_ms, uint32_t flags);
+/* An end in progress, that a further call joins. Gives it, or NULL: there is none. */
+PyObject *weft__py_joined(struct request *ending);
 /* Takes the request: its result, itself while it is in progress, or NULL and an exception. */
 PyObject *weft__py_posted(struct request *request, weft_status_t status);
 void weft__py_dropped(struct request *request); /* it was not posted */

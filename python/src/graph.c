@@ -244,10 +244,12 @@ static PyObject *graph_add(PyObject *self, PyObject *args) {
 
 /* ---- runs ---- */
 
-static int begin(struct graph *g) {
+static int begin(struct graph *g, unsigned deadline_ms) {
     if (graph_open(g) < 0) return -1;
-    if (g->running) {
-        weft__py_raise(g->state, WEFT_ERR_BUSY);
+    weft_status_t status =
+        g->running ? WEFT_ERR_BUSY : weft_graph_set_deadline(g->handle, deadline_ms);
+    if (status < 0) {
+        weft__py_raise(g->state, status);
         return -1;
     }
     drop_results(g);
@@ -262,8 +264,9 @@ static void over(struct request *request) {
 static PyObject *graph_run(PyObject *self, PyObject *args) {
     struct graph *g = (struct graph *)self;
     struct worker *w;
-    if (!PyArg_ParseTuple(args, "O!", g->state->worker, &w) || weft__py_open(w) < 0 ||
-        begin(g) < 0) {
+    unsigned deadline_ms = 0;
+    if (!PyArg_ParseTuple(args, "O!|I", g->state->worker, &w, &deadline_ms) ||
+        weft__py_open(w) < 0 || begin(g, deadline_ms) < 0) {
         return NULL;
     }
     struct request *r = weft__py_awaited(w, Py_NewRef(self));
@@ -278,10 +281,12 @@ static PyObject *graph_run(PyObject *self, PyObject *args) {
     return weft__py_posted(r, status);
 }
 
-static PyObject *graph_run_wait(PyObject *self, PyObject *unused) {
+static PyObject *graph_run_wait(PyObject *self, PyObject *args) {
     struct graph *g = (struct graph *)self;
+    unsigned deadline_ms = 0;
+    if (!PyArg_ParseTuple(args, "|I", &deadline_ms)) return NULL;
     if (g->team) return weft__py_raise(g->state, WEFT_ERR_UNSUPPORTED);
-    if (begin(g) < 0) return NULL;
+    if (begin(g, deadline_ms) < 0) return NULL;
     weft_status_t status;
     Py_BEGIN_ALLOW_THREADS status = weft_graph_run_wait(g->handle);
     Py_END_ALLOW_THREADS g->running = false;
@@ -342,8 +347,9 @@ static PyObject *graph_critical_path(PyObject *self, PyObject *unused) {
 static PyMethodDef methods[] = {
     {"add", graph_add, METH_VARARGS,
      "add(fn, inputs, result_size, name, retries, cpu, node, on_gpu, rank, host) -> int; -1: any"},
-    {"post_run", graph_run, METH_VARARGS, "post_run(worker) -> Request"},
-    {"run_wait", graph_run_wait, METH_NOARGS, "Runs all tasks; this thread helps."},
+    {"post_run", graph_run, METH_VARARGS, "post_run(worker, deadline_ms=0) -> Request"},
+    {"run_wait", graph_run_wait, METH_VARARGS,
+     "run_wait(deadline_ms=0): runs all tasks; this thread helps."},
     {"cancel", graph_cancel, METH_NOARGS, "Skips the tasks that have not begun."},
     {"result", graph_result, METH_VARARGS, "result(task): the object, or bytes with a team"},
     {"failed", graph_failed, METH_NOARGS, "(task, name, status, exception or None), or None"},

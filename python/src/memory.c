@@ -7,6 +7,7 @@ struct memory {
     struct child child;
     Py_buffer view; /* of registered memory; obj NULL: allocated */
     weft_mem_info_t info;
+    struct request *ending; /* its release, in progress */
     size_t exports;
     bool of_device;
 };
@@ -98,12 +99,15 @@ static void release_unreferenced(struct memory *m) {
 static void released(struct request *request) {
     struct memory *m = (struct memory *)request->keep;
     m->handle = NULL;
+    m->ending = NULL;
 }
 
-/* The program's buffer goes with the object, once the request that keeps it is over. */
+/* The program's buffer goes with the object, once the request that keeps it is over. No cancel and
+ * no deadline ends that request before no peer can reach the buffer. */
 static PyObject *memory_release(PyObject *self, PyObject *unused) {
     struct memory *m = (struct memory *)self;
     if (!m->handle) Py_RETURN_NONE;
+    if (m->ending) return weft__py_joined(m->ending);
     if (m->exports) {
         PyErr_SetString(PyExc_BufferError, "arrays or views of this memory are still in use");
         return NULL;
@@ -113,18 +117,22 @@ static PyObject *memory_release(PyObject *self, PyObject *unused) {
     r->keep = Py_NewRef(self);
     r->over = released;
     weft_op_t op = weft__py_op(r, 0, 0);
+    op.request_p = NULL;
     weft_status_t status = weft_mem_release(m->handle, &op);
+    if (status == WEFT_IN_PROGRESS) m->ending = r;
     if (status < 0) r->over = NULL;
     return weft__py_posted(r, status);
 }
 
-static PyObject *memory_revoke(PyObject *self, PyObject *unused) {
+static PyObject *memory_revoke(PyObject *self, PyObject *args) {
     struct memory *m = (struct memory *)self;
+    unsigned long deadline_ms = 0;
+    if (!PyArg_ParseTuple(args, "|k", &deadline_ms)) return NULL;
     if (!m->handle) return weft__py_raise(m->worker->state, WEFT_ERR_CLOSED);
     struct request *r = weft__py_request(m->worker, GIVES_NONE);
     if (!r) return NULL;
     r->keep = Py_NewRef(self);
-    weft_op_t op = weft__py_op(r, 0, 0);
+    weft_op_t op = weft__py_op(r, deadline_ms, 0);
     return weft__py_posted(r, weft_mem_revoke(m->handle, &op));
 }
 
@@ -190,6 +198,10 @@ static Py_ssize_t length(PyObject *self) {
     return ((struct memory *)self)->info.len;
 }
 
+static PyObject *get_worker(PyObject *self, void *unused) {
+    return Py_NewRef((PyObject *)((struct memory *)self)->worker);
+}
+
 static PyObject *get_address(PyObject *self, void *unused) {
     return PyLong_FromVoidPtr(((struct memory *)self)->info.base);
 }
@@ -198,13 +210,15 @@ static PyMethodDef methods[] = {
     {"key", memory_key, METH_NOARGS, "The key for peers, as bytes."},
     {"describe", memory_describe, METH_NOARGS, "A dict: base, len, rights, epoch, n_peers, …"},
     {"post_release", memory_release, METH_NOARGS, "Ends the region; peers lose it first."},
-    {"post_revoke", memory_revoke, METH_NOARGS, "Makes all keys useless."},
+    {"post_revoke", memory_revoke, METH_VARARGS,
+     "post_revoke(deadline_ms=0): keys become useless."},
     {"__dlpack__", (PyCFunction)(void (*)(void))weft__py_dlpack, METH_VARARGS | METH_KEYWORDS,
      "A DLPack capsule of this memory."},
     {"__dlpack_device__", weft__py_dlpack_device, METH_NOARGS, "(1, 0): the host."},
     {NULL, NULL, 0, NULL}};
 
 static PyGetSetDef members[] = {{"address", get_address, NULL, "of the first byte", NULL},
+                                {"worker", get_worker, NULL, "whose region it is", NULL},
                                 {NULL, NULL, NULL, NULL, NULL}};
 
 static PyType_Slot slots[] = {{Py_tp_dealloc, dealloc},

@@ -33,7 +33,7 @@ static PyObject *rkey_describe(PyObject *self, PyObject *unused) {
     if (!k->handle) return weft__py_raise(k->worker->state, WEFT_ERR_CLOSED);
     weft_status_t status = weft_rkey_describe(k->handle, &k->info);
     if (status < 0) return weft__py_raise(k->worker->state, status);
-    return Py_BuildValue("{sKsKsIsisssssss}", "base", (unsigned long long)k->info.base, "len",
+    return Py_BuildValue("{sKsKsIsissssss}", "base", (unsigned long long)k->info.base, "len",
                          (unsigned long long)k->info.len, "rights", k->info.rights, "status",
                          (int)k->info.status, "put", k->info.put, "get", k->info.get, "atomic",
                          k->info.atomic);

@@ -152,18 +152,22 @@ int weft__py_team_open(struct team *t) {
 }
 
 static void closed(struct request *request) {
-    ((struct team *)request->keep)->handle = NULL;
+    struct team *t = (struct team *)request->keep;
+    t->handle = NULL;
+    t->ending = NULL;
 }
 
 static PyObject *team_close(PyObject *self, PyObject *unused) {
     struct team *t = (struct team *)self;
     if (!t->handle || t->borrowed) Py_RETURN_NONE;
+    if (t->ending) return weft__py_joined(t->ending);
     struct request *r = weft__py_request(t->worker, GIVES_NONE);
     if (!r) return NULL;
     r->keep = Py_NewRef(self);
     r->over = closed;
     weft_op_t op = weft__py_op(r, 0, 0);
     weft_status_t status = weft_team_close(t->handle, &op);
+    if (status == WEFT_IN_PROGRESS) t->ending = r;
     if (status < 0) r->over = NULL;
     return weft__py_posted(r, status);
 }

@@ -9,6 +9,7 @@ struct team {
     struct worker *worker;
     struct child child;
     PyObject *exchange;
+    struct request *ending;       /* its close, in progress */
     bool borrowed;                /* a view's */
     struct reduction *reductions; /* the program's own: reduction.c */
 };

@@ -6,6 +6,7 @@ struct view {
     struct worker *worker;
     struct child child;
     struct team *team;
+    struct request *ending; /* its release, in progress */
 };
 
 static struct view *view_new(struct worker *w) {
@@ -69,18 +70,21 @@ static void view_gone(struct view *v) {
 }
 
 static void released(struct request *request) {
+    ((struct view *)request->keep)->ending = NULL;
     view_gone((struct view *)request->keep);
 }
 
 static PyObject *view_release(PyObject *self, PyObject *unused) {
     struct view *v = (struct view *)self;
     if (!v->handle) Py_RETURN_NONE;
+    if (v->ending) return weft__py_joined(v->ending);
     struct request *r = weft__py_request(v->worker, GIVES_NONE);
     if (!r) return NULL;
     r->keep = Py_NewRef(self);
     r->over = released;
     weft_op_t op = weft__py_op(r, 0, 0);
     weft_status_t status = weft_view_release(v->handle, &op);
+    if (status == WEFT_IN_PROGRESS) v->ending = r;
     if (status < 0) r->over = NULL;
     return weft__py_posted(r, status);
 }
@@ -221,7 +225,9 @@ static PyObject *view_mine(PyObject *self, PyObject *unused) {
 static PyObject *view_split(PyObject *self, PyObject *args) {
     struct view *v = (struct view *)self;
     weft_view_split_params_t params = {.on_ready = on_ready};
-    if (!PyArg_ParseTuple(args, "II", &params.colour, &params.key)) return NULL;
+    if (!PyArg_ParseTuple(args, "II|I", &params.colour, &params.key, &params.deadline_ms)) {
+        return NULL;
+    }
     if (!v->handle) return weft__py_raise(v->worker->state, WEFT_ERR_CLOSED);
     struct request *r = weft__py_awaited(v->worker, (PyObject *)view_new(v->worker));
     if (!r) return NULL;
@@ -252,7 +258,8 @@ static PyObject *get_worker(PyObject *self, void *unused) {
 
 static PyMethodDef methods[] = {
     {"post_release", view_release, METH_NOARGS, "Runs finalizers, and ends the view."},
-    {"post_split", view_split, METH_VARARGS, "post_split(colour, key) -> Request: a View"},
+    {"post_split", view_split, METH_VARARGS,
+     "post_split(colour, key, deadline_ms=0) -> Request: a View"},
     {"push_finalizer", view_push, METH_VARARGS,
      "push_finalizer(fn, name=None, deadline_ms=0): fn() is called before the view ends; the last "
      "pushed is the first."},

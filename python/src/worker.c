@@ -44,6 +44,7 @@ static void ended(struct worker *worker) {
 }
 
 static void closed(struct request *request) {
+    request->worker->ending = NULL;
     ended(request->worker);
 }
 
@@ -227,6 +228,7 @@ static PyObject *worker_address(PyObject *self, PyObject *unused) {
 static PyObject *worker_close(PyObject *self, PyObject *unused) {
     struct worker *w = (struct worker *)self;
     if (weft__py_open(w) < 0) return NULL;
+    if (w->ending) return weft__py_joined(w->ending);
     if (w->exports) {
         PyErr_SetString(PyExc_BufferError, "arrays or views of its regions are still in use");
         return NULL;
@@ -235,7 +237,9 @@ static PyObject *worker_close(PyObject *self, PyObject *unused) {
     if (!r) return NULL;
     r->over = closed;
     weft_op_t op = weft__py_op(r, 0, 0);
-    return weft__py_posted(r, weft_worker_close(w->handle, &op));
+    weft_status_t status = weft_worker_close(w->handle, &op);
+    if (status == WEFT_IN_PROGRESS) w->ending = r;
+    return weft__py_posted(r, status);
 }
 
 /* The process ends: nothing of the worker is looked at any more. */

@@ -5,6 +5,7 @@ No driver has a thread or a task. Each watches the worker's descriptor, or sleep
 from __future__ import annotations
 
 import sys
+import time
 import types
 
 from . import _core
@@ -39,6 +40,13 @@ class AsyncioDriver:
         import asyncio
 
         await asyncio.wait([future])
+
+    async def within(self, future: Any, seconds: float | None) -> bool:
+        """Waits for a future, at most so long; whether it has ended. It goes on if it has not, or the wait is cancelled."""
+        import asyncio
+
+        await asyncio.wait([future], timeout=seconds)
+        return future.done()
 
 
 class PollFuture:
@@ -79,10 +87,17 @@ class PollDriver:
         while not future.done():
             await _turn()
 
+    async def within(self, future: PollFuture, seconds: float | None) -> bool:
+        end = None if seconds is None else time.monotonic() + seconds
+        while not future.done() and (end is None or time.monotonic() < end):
+            await _turn(end)
+        return future.done()
+
 
 @types.coroutine
-def _turn() -> Generator[None, None, None]:
-    yield
+def _turn(end: float | None = None) -> Generator[float | None, None, None]:
+    """Gives Worker.run a turn, which ends at this time of the monotonic clock."""
+    yield end
 
 
 class Limit:

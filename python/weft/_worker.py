@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import atexit
 import math
+import time
 import types
 import weakref
 
@@ -129,12 +130,33 @@ class Worker(_core.Worker):
         if ended.done() and hasattr(ended, "exception"):
             ended.exception()  # seen
 
+    async def end(self, post: Callable[[], _core.Request | None], deadline: float | None) -> None:
+        """Posts what ends something, and waits for it. The end goes on if the wait does not: after the deadline, in seconds
+        (TimedOutError), or a cancellation. Another call then waits for the same end."""
+        driver = None if self.closed else self._drive()
+        polls, self.polls = self.polls, self.polls and deadline is None
+        try:
+            request = post()
+        finally:
+            self.polls = polls
+        if request is None or driver is None:
+            return
+        if request.future is not None:
+            raise errors.BusyError("another task waits for this end")
+        request.future = future = driver.future()
+        try:
+            if not await driver.within(future, deadline):
+                raise errors.TimedOutError("it has not ended by the deadline, and goes on")
+            await future
+        finally:
+            request.future = None
+
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Drives the worker until the coroutine has ended: for programs without an event loop."""
         try:
             while True:
-                coroutine.send(None)
-                self.wait()
+                end = coroutine.send(None)
+                self.wait(-1 if end is None else max(0, math.ceil((end - time.monotonic()) * 1000)))
         except StopIteration as end:
             return end.value
         finally:
@@ -236,15 +258,14 @@ class Worker(_core.Worker):
 
     # ---- the end ----
 
-    async def close(self) -> None:
-        """Closes listeners and endpoints, then the worker. Operations in progress end as ClosedError."""
-        if self.closed:
-            return
-        driver = self._drive()
-        request = self.post_close()
-        if request is not None and not request.done:
-            request.future = future = driver.future()
-            await future
+    async def close(self, *, deadline: float | None = None) -> None:
+        """Closes listeners and endpoints, then the worker. Operations in progress end as ClosedError.
+
+        deadline: seconds; then TimedOutError. The close goes on, and a further call waits for it. Without one, the setting
+        close.timeout bounds each of its steps.
+        """
+        if not self.closed:
+            await self.end(self.post_close, deadline)
 
     def destroy(self) -> None:
         """As close, for programs without an event loop."""

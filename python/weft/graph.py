@@ -15,6 +15,7 @@ import pickle
 import weakref
 
 from . import _core, errors
+from ._worker import milliseconds
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -76,10 +77,11 @@ class Graph:
                               name or getattr(fn, "__name__", None), retries, -1 if cpu is None else cpu,
                               -1 if node is None else node, on_gpu, -1 if rank is None else rank, -1 if host is None else host)
 
-    async def run(self, worker: Worker | None = None) -> None:
-        """Runs all tasks, each once, on the graph's threads. worker: whose loop is told; with a team, the team's.
+    async def run(self, worker: Worker | None = None, *, deadline: float | None = None) -> None:
+        """Runs all tasks, each once, on the graph's threads. worker: whose loop reports the end; with a team, the team's.
 
-        Raises what the first task that failed raised (the others that have not begun are skipped); CancelledError of weft
+        deadline: seconds; then the tasks that have not begun are skipped, and the run raises TimedOutError when the others
+        have ended; with a team, at all members. Raises what the first task that failed raised (the others that have not begun are skipped); CancelledError of weft
         after `cancel`, and where a task of another member failed. Cancelling the await cancels the run.
         """
         if self._team is not None:
@@ -88,7 +90,7 @@ class Graph:
             raise errors.InvalidParamError("a graph without a team needs a worker, or run_wait")
         driver, request = worker._drive(), None
         try:
-            request = self._core.post_run(worker)
+            request = self._core.post_run(worker, milliseconds(deadline))
             if request is None:  # the worker polls
                 return
             request.future = future = driver.future()
@@ -104,10 +106,10 @@ class Graph:
                     ended.exception()  # seen
             raise
 
-    def run_wait(self) -> None:
+    def run_wait(self, *, deadline: float | None = None) -> None:
         """The same; the calling thread runs tasks, too, until all have ended. Not with a team. Signals wait for the end."""
         try:
-            self._core.run_wait()
+            self._core.run_wait(milliseconds(deadline))
         except errors.WeftError as error:
             self._raise(error)
 

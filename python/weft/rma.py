@@ -125,15 +125,20 @@ class RemoteIO(io.RawIOBase):
         return True
 
 
-async def release(region: _core.Memory) -> None:
-    """Ends a region: afterwards no peer can reach its memory. BufferError while views of it are in use."""
-    request = region.post_release()
-    if request is not None:
-        await request.worker.complete(request)
+async def release(region: _core.Memory, *, deadline: float | None = None) -> None:
+    """Ends a region: afterwards no peer can reach its memory. BufferError while views of it are in use.
+
+    deadline: seconds; then TimedOutError. The release goes on, keeps the memory, and a further call waits for it. So it does
+    when the task is cancelled.
+    """
+    await region.worker.end(region.post_release, deadline)
 
 
-async def revoke(region: _core.Memory) -> None:
-    """Makes all keys of the region useless: afterwards no peer can reach it by them. `region.key()` then gives a new one."""
-    request = region.post_revoke()
+async def revoke(region: _core.Memory, *, deadline: float | None = None) -> None:
+    """Makes all keys of the region useless: afterwards no peer can reach it by them. `region.key()` then gives a new one.
+
+    deadline: seconds; then TimedOutError. The revocation goes on (until then `key` is BusyError), and a further call joins it.
+    """
+    request = region.post_revoke(_milliseconds(deadline))
     if request is not None:
         await request.worker.complete(request)

@@ -498,11 +498,13 @@ class Team:
         made = await self._core.worker.complete(request)
         return None if made.closed else Team(made)
 
-    async def close(self) -> None:
-        """Closes the team on this side. A view's team ends with its view."""
-        request = self._core.post_close()
-        if request is not None:
-            await self._core.worker.complete(request)
+    async def close(self, *, deadline: float | None = None) -> None:
+        """Closes the team on this side. A view's team ends with its view.
+
+        deadline: seconds; then TimedOutError. The close goes on, and a further call waits for it. So it does when the task is
+        cancelled.
+        """
+        await self._core.worker.end(self._core.post_close, deadline)
 
     @property
     def closed(self) -> bool:

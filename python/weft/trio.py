@@ -11,6 +11,8 @@ of Worker.progress. A worker without `drive` moves only while one of its operati
 """
 from __future__ import annotations
 
+import math
+
 import trio
 
 TYPE_CHECKING = False
@@ -75,6 +77,11 @@ class TrioDriver:
     async def settle(self, future: TrioFuture) -> None:
         with trio.CancelScope(shield=True):
             await self.until(future._event)
+
+    async def within(self, future: TrioFuture, seconds: float | None) -> bool:
+        with trio.move_on_after(math.inf if seconds is None else max(seconds, 0)):
+            await self.until(future._event)
+        return future.done()
 
     async def until(self, event: trio.Event) -> None:
         """Waits for an event, and watches the descriptor meanwhile if nobody else does."""

@@ -40,16 +40,19 @@ class View:
         """fn() is called before the view ends; the last pushed is the first. It does not run at exit() or by a signal."""
         self._core.push_finalizer(fn, name)
 
-    async def split(self, colour: int | None, key: int = 0) -> View:
-        """A view of the members that give one colour, ordered by key. None takes part and gets the null view."""
-        request = self._core.post_split(NO_COLOUR if colour is None else colour, key)
+    async def split(self, colour: int | None, key: int = 0, *, deadline: float | None = None) -> View:
+        """A view of the members that give one colour, ordered by key. None takes part and gets the null view. After
+        TimedOutError the team of this view has failed, if it waited for a member."""
+        request = self._core.post_split(NO_COLOUR if colour is None else colour, key, milliseconds(deadline))
         return View(await self._core.worker.complete(request))
 
-    async def release(self) -> None:
-        """Runs the finalizers, closes the team, and ends the view."""
-        request = self._core.post_release()
-        if request is not None:
-            await self._core.worker.complete(request)
+    async def release(self, *, deadline: float | None = None) -> None:
+        """Runs the finalizers, closes the team, and ends the view.
+
+        deadline: seconds; then TimedOutError. The end goes on, and a further call waits for it. So it does when the task is
+        cancelled.
+        """
+        await self._core.worker.end(self._core.post_release, deadline)
 
     async def __aenter__(self) -> View:
         return self

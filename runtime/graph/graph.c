@@ -376,6 +376,9 @@ static weft_status_t begin_run(weft_graph_t *graph, struct graph_notice *notice,
     atomic_store(&graph->stop, WEFT_OK);
     atomic_store(&graph->failed, WEFT_NO_TASK);
     atomic_store(&graph->cancelled, false);
+    graph->deadline = graph->deadline_ms && !graph->ranks
+                          ? weft__graph_now() + graph->deadline_ms * UINT64_C(1000000)
+                          : 0;
     reset_tasks(graph);
     weft__results_count_uses(graph);
     atomic_store(&graph->n_ended, 0);
@@ -433,6 +436,12 @@ weft_status_t weft_graph_run_wait(weft_graph_t *graph) {
     weft__crew_wake(graph, n > 1 ? n - 1 : 0);
     weft__crew_help(graph);
     return (weft_status_t)atomic_load(&graph->stop);
+}
+
+weft_status_t weft_graph_set_deadline(weft_graph_t *graph, uint32_t deadline_ms) {
+    weft_status_t st = check_idle(graph);
+    if (st == WEFT_OK) graph->deadline_ms = deadline_ms;
+    return st;
 }
 
 void weft_graph_cancel(weft_graph_t *graph) {

@@ -102,6 +102,8 @@ struct weft_graph {
     atomic_bool running, ends, cancelled;
     atomic_int stop; /* a weft_status_t: not OK: tasks are skipped */
     atomic_uint failed;
+    uint32_t deadline_ms; /* of each run; 0: none */
+    uint64_t deadline;    /* of this run, ns; 0: none, or a timer has it (ranks.c) */
 
     struct graph_ranks *ranks;   /* over a team; NULL: of this process alone */
     uint32_t n_own;              /* tasks that are run here */

@@ -193,7 +193,20 @@ static void team_failed(struct team_watch *watch) {
     stop_here(ranks, ranks->team->status, task);
 }
 
+static void deadline_passed(struct timer *timer) {
+    struct graph_ranks *ranks = container_of(timer, struct graph_ranks, deadline);
+    weft__graph_stop(ranks->graph, WEFT_ERR_TIMED_OUT, WEFT_NO_TASK);
+}
+
 /* ---- a run ----------------------------------------------------------------------------------- */
+
+static weft_status_t start_deadline(struct graph_ranks *ranks) {
+    uint64_t ns = ranks->graph->deadline_ms * UINT64_C(1000000);
+    struct reactor *reactor = ranks->team->reactor;
+    if (ns == 0) return WEFT_OK;
+    ranks->deadline.fire = deadline_passed;
+    return weft__timer_start(reactor, &ranks->deadline, weft__now(reactor) + ns);
+}
 
 /* Runs end by agreements of the team, of which one is made at a time: in the order of the runs. */
 static void join_runs(struct graph_ranks *ranks) {
@@ -227,7 +240,10 @@ static void leave_runs(struct graph_ranks *ranks, const weft_team_t *team) {
     }
 }
 
+/* A worker that closes has stopped the timer. */
 void weft__graph_ranks_ended(struct graph_ranks *ranks) {
+    if (weft__worker_check(ranks->worker) == WEFT_OK)
+        weft__timer_stop(ranks->team->reactor, &ranks->deadline);
     leave_runs(ranks, ranks->team);
 }
 
@@ -273,8 +289,13 @@ weft_status_t weft__graph_ranks_begin(weft_graph_t *graph) {
     ranks->n_pure = 0;
     for (uint32_t i = 0; i < graph->n_tasks; i++)
         ranks->n_pure += graph->task[i]->params.retries > 0;
+    st = start_deadline(ranks);
+    if (st < 0) return st;
     st = weft__graph_ranks_meet(ranks, weft__graph_ranks_began);
-    if (st < 0 && !may_go_on(ranks)) return st;
+    if (st < 0 && !may_go_on(ranks)) {
+        weft__timer_stop(ranks->team->reactor, &ranks->deadline);
+        return st;
+    }
     join_runs(ranks);
     if (st != WEFT_IN_PROGRESS) weft__graph_ranks_began(st, graph);
     return WEFT_OK;
@@ -405,7 +426,11 @@ weft_status_t weft__graph_ranks_place(weft_graph_t *graph, struct task *task) {
 static void worker_closes(weft_worker_t *worker, void *object,
                           void (*closed)(weft_worker_t *worker)) {
     struct graph_registry *registry = object;
-    while (!list_empty(&registry->graphs)) list_remove(registry->graphs.next);
+    while (!list_empty(&registry->graphs)) {
+        struct graph_ranks *ranks = ranks_of(registry->graphs.next);
+        weft__timer_stop(ranks->team->reactor, &ranks->deadline);
+        list_remove(&ranks->of_registry);
+    }
     weft__am_handler_set(worker, GRAPH_WIRE_RESULT, NULL, NULL);
     weft__am_handler_set(worker, GRAPH_WIRE_STOP, NULL, NULL);
     weft__am_handler_set(worker, GRAPH_WIRE_READY, NULL, NULL);

@@ -18,6 +18,7 @@ struct graph_ranks {
     struct list of_runs; /* while a run of it has not left the team */
     bool runs, waits;    /* it is there; it waits for those before it */
     struct team_watch watch;
+    struct timer deadline;       /* of a run */
     uint32_t rank, size, number; /* number: among the team's graphs */
     uint32_t n_pure;             /* tasks that may run again elsewhere */
     int64_t outcome, agreed;

@@ -105,9 +105,17 @@ static void task_fail(struct fsm *m, unsigned event, enum fsm_verb why) {
 
 const struct fsm_port weft__task_port = {&weft__task_machine, task_effect, task_fail};
 
+/* In one process, a run waits for nothing but its tasks: a deadline ends it where one would begin,
+ * and needs no timer. */
+static bool is_too_late(weft_graph_t *graph) {
+    return graph->deadline && weft__graph_now() >= graph->deadline;
+}
+
 void weft__task_run(struct task *task, struct graph_thread *by) {
+    weft_graph_t *graph = task->graph;
     task->by = by;
-    if (atomic_load(&task->graph->stop) != WEFT_OK) {
+    if (is_too_late(graph)) weft__graph_stop(graph, WEFT_ERR_TIMED_OUT, WEFT_NO_TASK);
+    if (atomic_load(&graph->stop) != WEFT_OK) {
         weft__fsm_step(&task->core.fsm, TASK_EV_SKIP);
         return;
     }

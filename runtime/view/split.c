@@ -5,6 +5,7 @@
 #include "view.h"
 
 #include <base/check.h>
+#include <base/clock.h>
 #include <base/hash.h>
 #include <base/status.h>
 #include <collectives/wire.h>
@@ -27,52 +28,76 @@ struct part {
     weft_view_t *whole; /* one reference, until the view of the part has its own */
     weft_view_t *view;  /* NULL: this member is in no part */
     struct choice mine, *choice;
-    uint32_t *rank; /* in the whole, of each member of the part */
-    uint8_t *all;   /* of the exchange: what every member of the whole said */
-    void *into;     /* what the members of the part said */
-    size_t len;
-    weft_done_fn exchanged;
-    void *exchanged_arg;
-    bool cancelled;
+    uint32_t *rank;      /* in the whole, of each member of the part */
+    struct round *round; /* of the exchange that is in progress; NULL: none */
+    uint64_t deadline;   /* 0: none */
     void (*on_ready)(weft_view_t *part, weft_status_t status, void *arg);
     void *arg;
 };
 
+/* An allgather of the whole. It goes on when the part has given up, and is freed at its end. */
+struct round {
+    struct part *part; /* NULL: it has given up */
+    void *into;        /* what the members of the part said */
+    size_t len;
+    weft_done_fn done;
+    void *arg;
+    uint8_t bytes[]; /* what this member says, then what every member of the whole said */
+};
+
 static const struct view_engine part_engine;
+
+/* In ms, for an operation that begins now; 0: no deadline. */
+static uint32_t time_left(const struct part *part) {
+    uint64_t now = weft__now(part->whole->reactor);
+    if (!part->deadline) return 0;
+    return now < part->deadline ? (uint32_t)((part->deadline - now) / NS_PER_MS) + 1 : 1;
+}
 
 /* ---- the exchange of a part ---------------------------------------------------------------- */
 
-static void pick(struct part *part) {
+static void pick(const struct round *round) {
+    const struct part *part = round->part;
+    const uint8_t *all = round->bytes + round->len;
     for (uint32_t i = 0; i < part->session.exchange.size; i++)
-        memcpy((char *)part->into + i * part->len, part->all + part->rank[i] * part->len,
-               part->len);
+        memcpy((char *)round->into + i * round->len, all + part->rank[i] * round->len, round->len);
 }
 
 static void whole_exchanged(weft_status_t status, void *arg) {
-    struct part *part = arg;
-    if (part->cancelled) return;
-    if (status == WEFT_OK) pick(part);
-    part->exchanged(status, part->exchanged_arg);
+    struct round *round = arg;
+    if (round->part) {
+        round->part->round = NULL;
+        if (status == WEFT_OK) pick(round);
+        round->done(status, round->arg);
+    }
+    talloc_free(round);
 }
 
 static weft_status_t allgather_part(void *arg, weft_worker_t *worker, const void *mine, size_t len,
                                     void *all, weft_done_fn done, void *done_arg) {
     struct part *part = arg;
     (void)worker;
-    part->all = weft__alloc(part, len * weft_view_size(part->whole), "exchange of a part");
-    if (!part->all) return WEFT_ERR_NO_MEMORY;
-    part->into = all;
-    part->len = len;
-    part->exchanged = done;
-    part->exchanged_arg = done_arg;
-    weft_status_t st = weft_allgather(part->whole->team, mine, part->all, len, WEFT_UINT8,
-                                      &(weft_op_t){.done = whole_exchanged, .arg = part});
-    if (st == WEFT_OK) whole_exchanged(st, part);
+    size_t bytes = len * (weft_view_size(part->whole) + 1);
+    struct round *round = weft__alloc(NULL, sizeof *round + bytes, "exchange of a part");
+    if (!round) return WEFT_ERR_NO_MEMORY;
+    *round = (struct round){part, all, len, done, done_arg};
+    memcpy(round->bytes, mine, len);
+    weft_status_t st = weft_allgather(
+        part->whole->team, round->bytes, round->bytes + len, len, WEFT_UINT8,
+        &(weft_op_t){.done = whole_exchanged, .arg = round, .deadline_ms = time_left(part)});
+    if (st == WEFT_IN_PROGRESS)
+        part->round = round;
+    else if (st == WEFT_OK)
+        whole_exchanged(st, round);
+    else
+        talloc_free(round);
     return st;
 }
 
 static void cancel_part(void *arg) {
-    ((struct part *)arg)->cancelled = true;
+    struct part *part = arg;
+    if (part->round) part->round->part = NULL;
+    part->round = NULL;
 }
 
 /* ---- who is in it -------------------------------------------------------------------------- */
@@ -115,8 +140,9 @@ static weft_status_t stand_by(struct part *part) {
     size_t len = MEMBER_RECORD_BYTES;
     uint8_t *room = weft__alloc(part, len * (weft_view_size(part->whole) + 1), "exchange");
     if (!room) return WEFT_ERR_NO_MEMORY;
-    return weft_allgather(part->whole->team, room, room + len, len, WEFT_UINT8,
-                          &(weft_op_t){.done = stood_by, .arg = part});
+    return weft_allgather(
+        part->whole->team, room, room + len, len, WEFT_UINT8,
+        &(weft_op_t){.done = stood_by, .arg = part, .deadline_ms = time_left(part)});
 }
 
 static weft_status_t begin_part(struct part *part) {
@@ -130,7 +156,7 @@ static weft_status_t begin_part(struct part *part) {
     view->on_ready = part->on_ready;
     view->arg = part->arg;
     part->view = view;
-    weft_status_t st = weft__view_begin(view, 0);
+    weft_status_t st = weft__view_begin(view, time_left(part));
     if (st < 0) {
         part->view = NULL;
         view->session = NULL;
@@ -171,6 +197,8 @@ static struct part *new_part(weft_view_t *view, const weft_view_split_params_t *
     part->on_ready = params->on_ready;
     part->arg = params->arg;
     part->whole = weft_view_retain(view);
+    if (params->deadline_ms)
+        part->deadline = weft__now(view->reactor) + params->deadline_ms * NS_PER_MS;
     return part;
 }
 
@@ -185,8 +213,9 @@ weft_status_t weft_view_split_sized(size_t params_size, weft_view_t *view,
     if (st < 0) return st;
     struct part *part = new_part(view, &known);
     if (!part) return WEFT_ERR_NO_MEMORY;
-    st = weft_allgather(view->team, &part->mine, part->choice, sizeof part->mine, WEFT_UINT8,
-                        &(weft_op_t){.done = choices_known, .arg = part});
+    st = weft_allgather(
+        view->team, &part->mine, part->choice, sizeof part->mine, WEFT_UINT8,
+        &(weft_op_t){.done = choices_known, .arg = part, .deadline_ms = known.deadline_ms});
     if (st == WEFT_OK) choices_known(st, part);
     if (st >= 0) return WEFT_OK;
     talloc_free(part);
@@ -208,7 +237,8 @@ static void note_part(weft_view_t *part, weft_status_t status, void *arg) {
 weft_status_t weft_view_split_wait(weft_view_t *view, uint32_t colour, uint32_t key,
                                    weft_view_t **part_p) {
     struct outcome outcome = {NULL, WEFT_IN_PROGRESS};
-    weft_view_split_params_t params = {colour, key, note_part, &outcome};
+    weft_view_split_params_t params = {
+        .colour = colour, .key = key, .on_ready = note_part, .arg = &outcome};
     if (!part_p) REFUSE("part_p", "NULL");
     weft_status_t st = view ? weft__worker_may_wait(view->worker) : WEFT_OK;
     if (st == WEFT_OK) st = weft_view_split(view, &params);

@@ -21,6 +21,9 @@ class OneSided(Case):
                 for region in (server.worker.alloc(4096), server.worker.register(backing)):
                     remote = Remote(client, pickle.loads(pickle.dumps(region.key())))
                     self.assertEqual(len(remote), 4096)
+                    said = remote.describe()
+                    self.assertEqual((said["len"], said["rights"], said["status"]), (4096, 7, 0))
+                    self.assertTrue(said["put"] and said["get"] and said["atomic"])
                     await remote.put(b"written", 100)
                     await remote.flush()
                     with memoryview(region) as view:

@@ -338,6 +338,38 @@ TEST(a_cancel_at_one_member_ends_the_run_of_all) {
     graphs_down(&c);
 }
 
+static atomic_bool may_end;
+
+static weft_status_t wait_for_leave(weft_task_call_t *call) {
+    while (!atomic_load(&may_end)) usleep(1000);
+    return WEFT_OK;
+}
+
+/* Rank 1 waits for a result of rank 0, whose task ends after the deadline of rank 1. */
+TEST(a_deadline_at_one_member_ends_the_run_of_all) {
+    struct crew c;
+    graphs_up(&c, 2, "self,shm");
+    weft_task_t first = 0;
+    atomic_store(&may_end, false);
+    add_to_all(&c, &(weft_task_params_t){.fn = wait_for_leave, .result_size = 8, .on_rank = 1});
+    add_to_all(
+        &c,
+        &(weft_task_params_t){
+            .fn = add, .inputs = &first, .n_inputs = 1, .result_size = 8, .on_rank = 1, .rank = 1});
+    CHECK_EQ(weft_graph_set_deadline(graph[1], 20), WEFT_OK);
+    run_all(&c);
+    CHECK_EQ(weft_graph_set_deadline(graph[1], 20), WEFT_ERR_BUSY);
+    UNTIL(&c, atomic_load(&graph[0]->stop) < 0); /* it has heard of it */
+    atomic_store(&may_end, true);
+    UNTIL(&c, all_notified(&c));
+    for (uint32_t r = 0; r < 2; r++) CHECK_EQ(c.rank[r].outcome, WEFT_ERR_TIMED_OUT);
+    CHECK_EQ(weft_graph_set_deadline(graph[1], 600000), WEFT_OK);
+    run_all(&c);
+    UNTIL(&c, all_notified(&c));
+    for (uint32_t r = 0; r < 2; r++) CHECK_EQ(c.rank[r].outcome, WEFT_OK);
+    graphs_down(&c);
+}
+
 TEST(a_cancel_before_all_have_begun_ends_the_run_of_all) {
     struct crew c;
     graphs_up(&c, 3, "self,shm");

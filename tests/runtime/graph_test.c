@@ -184,6 +184,34 @@ TEST(a_cancel_skips_what_has_not_begun) {
     weft_graph_destroy(graph);
 }
 
+static weft_status_t take_50_ms(weft_task_call_t *call) {
+    struct timespec time = {0, 50000000};
+    nanosleep(&time, NULL);
+    return WEFT_OK;
+}
+
+TEST(a_deadline_skips_what_has_not_begun) {
+    weft_graph_t *graph = graph_of(1);
+    const void *data;
+    size_t len;
+    weft_task_t first, second;
+    weft_task_params_t params = {.fn = take_50_ms};
+    CHECK_EQ(weft_graph_add(graph, &params, &first), WEFT_OK);
+    params.inputs = &first, params.n_inputs = 1;
+    CHECK_EQ(weft_graph_add(graph, &params, &second), WEFT_OK);
+    CHECK_EQ(weft_graph_set_deadline(NULL, 1), WEFT_ERR_INVALID_PARAM);
+    CHECK_EQ(weft_graph_set_deadline(graph, 10), WEFT_OK);
+    for (int run = 0; run < 2; run++) {
+        CHECK_EQ(weft_graph_run_wait(graph), WEFT_ERR_TIMED_OUT);
+        CHECK_EQ(weft_graph_result(graph, second, &data, &len), WEFT_ERR_NOT_FOUND);
+        CHECK_EQ(weft_graph_failed(graph, NULL, NULL), WEFT_NO_TASK);
+    }
+    CHECK_EQ(weft_graph_set_deadline(graph, 0), WEFT_OK);
+    CHECK_EQ(weft_graph_run_wait(graph), WEFT_OK);
+    CHECK_EQ(weft_graph_result(graph, second, &data, &len), WEFT_OK);
+    weft_graph_destroy(graph);
+}
+
 TEST(wrong_calls_are_refused) {
     weft_graph_t *graph = graph_of(1), *other;
     weft_task_t early = 0, bad[] = {7};

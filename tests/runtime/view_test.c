@@ -225,6 +225,50 @@ TEST(a_view_is_split_by_colour_and_key_and_by_host) {
     in_processes(5, split_it);
 }
 
+static int go_on[2]; /* a pipe: rank 1 waits for it */
+
+static void note_part(weft_view_t *part, weft_status_t status, void *arg) {
+    CHECK_EQ(weft_view_release(part, NULL) < 0, 0);
+    *(weft_status_t *)arg = status;
+}
+
+/* Rank 1 gives its choice, and then makes no progress before rank 0 has left. */
+static void split_late(const char *store, uint32_t rank, uint32_t size) {
+    weft_worker_t *worker;
+    weft_context_t *context;
+    weft_view_t *view = NULL;
+    weft_status_t status = WEFT_IN_PROGRESS;
+    char byte;
+    CHECK_EQ(weft_context_create(NULL, &context), WEFT_OK);
+    CHECK_EQ(weft_worker_create(context, NULL, &worker), WEFT_OK);
+    weft_view_params_t params = {.worker = worker,
+                                 .engine = "store",
+                                 .store = store,
+                                 .rank = rank,
+                                 .size = size,
+                                 .deadline_ms = 60000};
+    CHECK_EQ(weft_view_create_wait(&params, &view), WEFT_OK);
+    CHECK_EQ(weft_view_split(view, &(weft_view_split_params_t){.on_ready = note_part,
+                                                               .arg = &status,
+                                                               .deadline_ms = rank ? 0 : 300}),
+             WEFT_OK);
+    if (rank == 1) CHECK_EQ(read(go_on[0], &byte, 1), 1);
+    while (status == WEFT_IN_PROGRESS) weft_worker_wait(worker, -1);
+    if (rank == 0) CHECK_EQ(status, WEFT_ERR_TIMED_OUT);
+    CHECK(status < 0);
+    weft_view_release_wait(view);
+    weft_worker_destroy(worker);
+    weft_context_destroy(context);
+    if (rank == 0) CHECK_EQ(write(go_on[1], "", 1), 1);
+}
+
+TEST(a_split_ends_at_its_deadline_when_a_member_stops) {
+    CHECK_EQ(pipe(go_on), 0);
+    in_processes(2, split_late);
+    close(go_on[0]);
+    close(go_on[1]);
+}
+
 static void two_views(const char *store, uint32_t rank, uint32_t size) {
     char second[64], port[64];
     snprintf(port, sizeof port, "%s", strrchr(store, ':') + 1);
