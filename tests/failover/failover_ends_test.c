@@ -179,7 +179,8 @@ TEST(a_close_that_aborts_does_not_wait) {
 
 TEST(workers_close_without_a_connection) {
     struct two t;
-    surviving(&t, SHORT);
+    static const weft_setting_t short_close = {"close.timeout", "300ms"};
+    surviving(&t, &short_close, 1);
     kill_all();
     drive(t.a, 0.01);
     CHECK(weft_am_send(t.ep, 1, "x", 1, NULL, 0, NULL) >= 0);
