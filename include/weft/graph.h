@@ -188,8 +188,8 @@ WEFT_API weft_status_t weft_graph_run_wait(weft_graph_t *graph);
 WEFT_API void weft_graph_cancel(weft_graph_t *graph);
 
 /*
- * Sets the deadline of later runs, in ms from the begin of each; 0: none, which is the default. When
- * it passes, the tasks that have not begun are skipped. The run ends as TIMED_OUT when those that
+ * Sets the deadline of later runs, in ms from the begin of each; 0, the default: none. When it
+ * passes, the tasks that have not begun are skipped. The run ends as TIMED_OUT when those that
  * have begun have ended. A run whose tasks have all begun by then ends as it would without.
  *
  * With a team, the deadline of any member ends the run of all. They agree on the end, so the run

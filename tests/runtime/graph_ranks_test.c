@@ -359,7 +359,7 @@ TEST(a_deadline_at_one_member_ends_the_run_of_all) {
     CHECK_EQ(weft_graph_set_deadline(graph[1], 20), WEFT_OK);
     run_all(&c);
     CHECK_EQ(weft_graph_set_deadline(graph[1], 20), WEFT_ERR_BUSY);
-    UNTIL(&c, atomic_load(&graph[0]->stop) < 0); /* it has heard of it */
+    UNTIL(&c, atomic_load(&graph[0]->stop) < 0); /* it has received that */
     atomic_store(&may_end, true);
     UNTIL(&c, all_notified(&c));
     for (uint32_t r = 0; r < 2; r++) CHECK_EQ(c.rank[r].outcome, WEFT_ERR_TIMED_OUT);
