@@ -85,14 +85,15 @@ def count_events(tally, path):
         key = event["id"]
         if "testResult" in event:
             result = event["testResult"]
-            runs[key["testResult"]["label"]] = (result["status"], result.get("testActionOutput", []))
+            run = (key["testResult"]["label"], key["testResult"].get("run", 1))
+            runs[run] = (result["status"], result.get("testActionOutput", []))
         elif "targetCompleted" in key and not event.get("completed", {}).get("success"):
             broken.add(key["targetCompleted"]["label"])
         elif "actionCompleted" in key and not event.get("action", {}).get("success"):
             culprits.add(key["actionCompleted"]["label"])
-    for label, (status, outputs) in sorted(runs.items()):
+    for (label, _), (status, outputs) in sorted(runs.items()):
         tally.log(label, log_text(outputs), status == "PASSED")
-    for label in sorted(broken - set(runs)):
+    for label in sorted(broken - {label for label, _ in runs}):
         if label in culprits or label.startswith("//tests") or not culprits:
             tally.fail(label, "does not build")
 
