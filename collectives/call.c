@@ -318,14 +318,20 @@ weft_status_t weft__coll_resolve(weft_team_t *team, const weft_coll_args_t *args
     return st;
 }
 
+static weft_status_t refuse_call(const struct coll_call *call, weft_status_t status) {
+    if (call->staging) weft__staging_drop(call->staging);
+    return status;
+}
+
 static weft_status_t start_call(weft_team_t *team, const struct coll_call *call,
                                 const weft_op_t *op) {
     struct safe *safe;
     if (!is_safe(op)) return weft__collective_start(team, call, op, NULL);
     weft_status_t st = weft__safe_new(team, op, &safe, &op);
-    if (st < 0) return st;
+    if (st < 0) return refuse_call(call, st);
     st = weft__team_usable(team);
-    return weft__safe_begun(safe, st < 0 ? st : weft__collective_start(team, call, op, NULL));
+    return weft__safe_begun(safe, st < 0 ? refuse_call(call, st)
+                                         : weft__collective_start(team, call, op, NULL));
 }
 
 weft_status_t weft__coll_call(weft_team_t *team, const weft_coll_args_t *args,
@@ -340,11 +346,10 @@ weft_status_t weft__coll_call(weft_team_t *team, const weft_coll_args_t *args,
     if (op && op->stream) return weft__coll_call_streamed(team, args, op);
     void *kept = args->src_counts || args->dst_counts ? talloc_new(NULL) : NULL;
     st = weft__coll_resolve(team, args, op ? op->flags : 0, kept, &call, &nothing);
-    if (st == WEFT_OK && (nothing || !is_safe(op))) st = weft__team_usable(team);
-    if (st == WEFT_OK && !nothing) {
-        st = start_call(team, &call, op);
-        if (st < 0 && call.staging) weft__staging_drop(call.staging);
-    }
+    bool resolved = st == WEFT_OK;
+    if (resolved && (nothing || !is_safe(op))) st = weft__team_usable(team);
+    if (resolved && st < 0) refuse_call(&call, st);
+    if (st == WEFT_OK && !nothing) st = start_call(team, &call, op);
     talloc_free(kept);
     return st;
 }

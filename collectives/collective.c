@@ -171,6 +171,7 @@ const struct coll_engine *weft__engine_of(unsigned algorithm) {
 static void abandon(struct collective *c) {
     weft__timer_release(c->team->reactor, &c->deadline);
     if (c->request) weft__request_discard(c->request);
+    if (c->call.staging) weft__staging_drop(c->call.staging);
     if (!c->kept) talloc_free(c);
 }
 
@@ -227,7 +228,10 @@ weft_status_t weft__collective_start(weft_team_t *team, const struct coll_call *
                                      const weft_op_t *op,
                                      void (*over)(weft_team_t *, weft_status_t)) {
     struct collective *c = new_collective(team);
-    if (!c) return WEFT_ERR_NO_MEMORY;
+    if (!c) {
+        if (call->staging) weft__staging_drop(call->staging);
+        return WEFT_ERR_NO_MEMORY;
+    }
     c->team = team;
     c->call = *call;
     c->over = over;

@@ -177,8 +177,8 @@ struct collective {
 
 const struct coll_engine *weft__engine_of(unsigned algorithm);
 
-/* Begins it: WEFT_OK when it is done already, WEFT_IN_PROGRESS, or an error and nothing has
- * happened. */
+/* Begins it: WEFT_OK when it is done already, WEFT_IN_PROGRESS, or an error: nothing has happened,
+ * or a layout has failed. The staging of the call is not the caller's any more, in each case. */
 weft_status_t weft__collective_start(weft_team_t *team, const struct coll_call *call,
                                      const weft_op_t *op,
                                      void (*over)(weft_team_t *, weft_status_t));

@@ -75,6 +75,7 @@ weft_status_t weft_datatype_create(weft_team_t *team, const weft_datatype_params
                            .extent = params->layout ? params->extent : params->size,
                            .has_layout = params->layout != NULL};
     if (params->layout) all[types->n_types].layout = *params->layout;
+    all[types->n_types].arg = params->arg;
     *type_p = (weft_datatype_t)(WEFT_DATATYPE_USER + types->n_types++);
     return WEFT_OK;
 }
@@ -125,7 +126,7 @@ struct coll_staging {
 static weft_status_t move_user(const struct coll_type *type, uint8_t *memory, uint8_t *packed,
                                size_t count, bool packs) {
     const weft_pack_ops_t *ops = type->layout.user;
-    void *state = memory;
+    void *state = type->arg && ops->start ? type->arg : memory;
     size_t len = count;
     weft_status_t st = ops->start ? ops->start(memory, count, !packs, &state, &len) : WEFT_OK;
     if (st < 0) return st;
@@ -328,9 +329,9 @@ void weft__staging_drop(struct coll_staging *staging) {
 }
 
 void weft__staging_end(struct coll_staging *staging, weft_status_t *status_p) {
-    weft_status_t st = WEFT_OK;
+    weft_status_t st = *status_p;
     for (uint32_t i = 0; i < staging->n_pieces && st == WEFT_OK; i++)
         st = move_elements(&staging->type, staging->dst, staging->packed, staging->piece[i], false);
-    if (st < 0 && *status_p == WEFT_OK) *status_p = st;
+    *status_p = st;
     weft__staging_drop(staging);
 }

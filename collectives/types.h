@@ -9,6 +9,7 @@ struct coll_type {
     size_t extent;
     bool has_layout;
     weft_layout_t layout;
+    void *arg;                 /* for the functions of the program's own layout */
     const struct given *given; /* of its staging: to the worker (transports/given.h) */
 };
 

@@ -136,6 +136,7 @@ typedef struct weft_datatype_params {
      * USER: `start` gets the address and the count of elements; size × count bytes are packed. */
     const weft_layout_t *layout; /* copied; the functions it names are not */
     size_t extent;               /* with a layout: bytes from an element to the next */
+    void *arg; /* not NULL, with a USER layout: *state_p holds it when `start` is called */
 } weft_datatype_params_t;
 
 WEFT_API weft_status_t weft_datatype_create(weft_team_t *team, const weft_datatype_params_t *params,

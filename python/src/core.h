@@ -142,6 +142,9 @@ void weft__py_walk_free(struct walk *walk);
 /* layout.c: a layout that the program writes in Python */
 int weft__py_plan_layout(struct buffers *buffers, PyObject *layout);
 PyObject *weft__py_pack_layout(PyObject *layout);
+/* Calls layout.pack(offset, view) or unpack. The view does not outlive the call. */
+int weft__py_move(PyObject *layout, const char *name, size_t offset, void *memory, size_t len,
+                  int access);
 /* Copies a buffer's bytes, in the order of its elements; host memory only. */
 void weft__py_gather(const struct buffers *buffers, char *to);
 

@@ -7,9 +7,8 @@ static struct request *request_of(struct buffers *b) {
     return (struct request *)((char *)b - offsetof(struct request, buffers));
 }
 
-/* Calls layout.pack(offset, view) or unpack. The view does not outlive the call. */
-static int call(PyObject *layout, const char *name, size_t offset, void *memory, size_t len,
-                int access) {
+int weft__py_move(PyObject *layout, const char *name, size_t offset, void *memory, size_t len,
+                  int access) {
     PyObject *view = PyMemoryView_FromMemory(memory, len, access), *result = NULL;
     if (view) result = PyObject_CallMethod(layout, name, "nO", (Py_ssize_t)offset, view);
     int failed = result ? 0 : -1;
@@ -23,7 +22,7 @@ static weft_status_t move(struct buffers *b, const char *name, size_t offset, vo
     struct request *r = request_of(b);
     PyThreadState *was;
     if (r->raised || !weft__py_enter(b->worker, &was)) return WEFT_ERR_CANCELLED;
-    int failed = call(b->stand_in, name, offset, memory, len, access);
+    int failed = weft__py_move(b->stand_in, name, offset, memory, len, access);
     if (failed) weft__py_keep_raised(&r->raised); /* the first is the failure */
     weft__py_leave(b->worker, was);
     return failed ? WEFT_ERR_CANCELLED : WEFT_OK;
@@ -55,7 +54,8 @@ int weft__py_plan_layout(struct buffers *b, PyObject *layout) {
 PyObject *weft__py_pack_layout(PyObject *layout) {
     Py_ssize_t len = PyObject_Size(layout);
     PyObject *bytes = len < 0 ? NULL : PyBytes_FromStringAndSize(NULL, len);
-    if (bytes && len && call(layout, "pack", 0, PyBytes_AsString(bytes), len, PyBUF_WRITE) < 0) {
+    if (bytes && len &&
+        weft__py_move(layout, "pack", 0, PyBytes_AsString(bytes), len, PyBUF_WRITE) < 0) {
         Py_CLEAR(bytes);
     }
     return bytes;

@@ -1,28 +1,11 @@
-/* Types and reductions of the program's own. They belong to a team and end with it. */
+/* Reductions of the program's own. They belong to a team and end with it. */
 #include "team.h"
-
-/* post_datatype(size, extent, block, stride, count) -> int. count 0: elements lie in a row. */
-PyObject *weft__py_datatype(PyObject *self, PyObject *args) {
-    struct team *t = (struct team *)self;
-    Py_ssize_t size, extent, block, stride, count;
-    weft_datatype_t type;
-    if (!PyArg_ParseTuple(args, "nnnnn", &size, &extent, &block, &stride, &count) ||
-        weft__py_team_open(t) < 0) {
-        return NULL;
-    }
-    weft_layout_t layout = {
-        .kind = WEFT_LAYOUT_STRIDED, .block = block, .stride = stride, .count = count};
-    weft_datatype_params_t params = {
-        .size = size, .layout = count ? &layout : NULL, .extent = count ? extent : 0};
-    weft_status_t status = weft_datatype_create(t->handle, &params, &type);
-    return status < 0 ? weft__py_raise(t->worker->state, status) : PyLong_FromLong(type);
-}
 
 struct reduction {
     struct reduction *next;
-    struct worker *worker;
-    PyObject *fn, *raised; /* raised: the first exception that has not been taken */
-    size_t size;           /* bytes of an element */
+    struct team *team;
+    PyObject *fn;
+    size_t size; /* bytes of an element */
 };
 
 static PyObject *view_of(const void *memory, size_t len, bool writes) {
@@ -32,7 +15,7 @@ static PyObject *view_of(const void *memory, size_t len, bool writes) {
 static void reduce(void *to, const void *left, const void *right, size_t count, void *arg) {
     struct reduction *r = arg;
     PyThreadState *was;
-    if (!weft__py_enter(r->worker, &was)) return;
+    if (!weft__py_enter(r->team->worker, &was)) return;
     /* `to` may be an operand, which the function must be able to read until it has ended. */
     size_t len = count * r->size;
     PyObject *result = PyBytes_FromStringAndSize(NULL, len);
@@ -45,12 +28,12 @@ static void reduce(void *to, const void *left, const void *right, size_t count, 
     if (done) {
         memcpy(to, PyBytes_AsString(result), len);
     } else {
-        weft__py_keep_raised(&r->raised);
+        weft__py_keep_raised(&r->team->raised);
     }
     for (int i = 0; i < 3; i++) weft__py_end_view(views[i]);
     Py_XDECREF(done);
     Py_XDECREF(result);
-    weft__py_leave(r->worker, was);
+    weft__py_leave(r->team->worker, was);
 }
 
 /* post_reduction(fn, size, commutes) -> int */
@@ -65,7 +48,7 @@ PyObject *weft__py_reduction(PyObject *self, PyObject *args) {
     }
     struct reduction *r = calloc(1, sizeof *r);
     if (!r) return PyErr_NoMemory();
-    *r = (struct reduction){.worker = t->worker, .fn = Py_NewRef(fn), .size = size};
+    *r = (struct reduction){.team = t, .fn = Py_NewRef(fn), .size = size};
     weft_status_t status = weft_reduction_create(t->handle, reduce, r,
                                                  commutes ? WEFT_REDUCTION_COMMUTES : 0, &number);
     if (status < 0) {
@@ -78,25 +61,8 @@ PyObject *weft__py_reduction(PyObject *self, PyObject *args) {
     return PyLong_FromLong(number);
 }
 
-/* The first exception of the team's reductions since it was last asked for, or None. */
-PyObject *weft__py_reduction_raised(PyObject *self, PyObject *unused) {
-    PyObject *found = NULL;
-    for (struct reduction *r = ((struct team *)self)->reductions; r; r = r->next) {
-        if (found) {
-            Py_CLEAR(r->raised);
-        } else {
-            found = r->raised;
-            r->raised = NULL;
-        }
-    }
-    return found ? found : Py_NewRef(Py_None);
-}
-
 int weft__py_reductions_traverse(struct team *t, visitproc visit, void *arg) {
-    for (struct reduction *r = t->reductions; r; r = r->next) {
-        Py_VISIT(r->fn);
-        Py_VISIT(r->raised);
-    }
+    for (struct reduction *r = t->reductions; r; r = r->next) Py_VISIT(r->fn);
     return 0;
 }
 
@@ -105,7 +71,6 @@ void weft__py_reductions_free(struct team *t) {
         struct reduction *r = t->reductions;
         t->reductions = r->next;
         Py_DECREF(r->fn);
-        Py_XDECREF(r->raised);
         free(r);
     }
 }

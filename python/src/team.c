@@ -244,6 +244,13 @@ static PyObject *team_describe(PyObject *self, PyObject *unused) {
                          info.ranks_per_core, "shares_memory", info.shares_memory);
 }
 
+static PyObject *team_raised(PyObject *self, PyObject *unused) {
+    struct team *t = (struct team *)self;
+    PyObject *raised = t->raised;
+    t->raised = NULL;
+    return raised ? raised : Py_NewRef(Py_None);
+}
+
 /* ---- members ---- */
 
 /* A further object of the same endpoint takes the place of the earlier one in callbacks. */
@@ -283,16 +290,20 @@ static int traverse(PyObject *self, visitproc visit, void *arg) {
     Py_VISIT(Py_TYPE(self));
     Py_VISIT(t->worker);
     Py_VISIT(t->exchange);
-    return weft__py_reductions_traverse(t, visit, arg);
+    Py_VISIT(t->raised);
+    int stop = weft__py_datatypes_traverse(t, visit, arg);
+    return stop ? stop : weft__py_reductions_traverse(t, visit, arg);
 }
 
-/* A collective in progress holds the team: no reduction is called any more. */
+/* A collective in progress holds the team: no function of the program is called any more. */
 static int clear(PyObject *self) {
     struct team *t = (struct team *)self;
     weft__py_disown(&t->child);
     if (t->handle && !t->borrowed && !t->worker->dead) weft_team_close(t->handle, NULL);
     t->handle = NULL;
     weft__py_reductions_free(t);
+    weft__py_datatypes_free(t);
+    Py_CLEAR(t->raised);
     return 0;
 }
 
@@ -321,11 +332,11 @@ static PyMethodDef methods[] = {
      "post(what, deadline_ms, flags) -> None, or a Request: a collective (weft/teams.py)"},
     {"prepare", weft__py_coll_prepare, METH_VARARGS, "prepare(what, init_flags) -> Collective"},
     {"datatype", weft__py_datatype, METH_VARARGS,
-     "datatype(size, extent, block, stride, count) -> int"},
+     "datatype(size, extent, block, stride, count, make) -> int; make(memory, count) or None"},
     {"reduction", weft__py_reduction, METH_VARARGS,
      "reduction(fn, size, commutes) -> int; fn(left, right, out) for elements of `size` bytes"},
-    {"reduction_raised", weft__py_reduction_raised, METH_NOARGS,
-     "The first exception of a reduction since the last call, or None."},
+    {"raised", team_raised, METH_NOARGS,
+     "The first exception of a reduction or a layout since the last call, or None."},
     {NULL, NULL, 0, NULL}};
 
 static PyGetSetDef members[] = {

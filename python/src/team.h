@@ -12,6 +12,8 @@ struct team {
     struct request *ending;       /* its close, in progress */
     bool borrowed;                /* a view's */
     struct reduction *reductions; /* the program's own: reduction.c */
+    struct datatype *datatypes;   /* and those that it packs: datatype.c */
+    PyObject *raised;             /* by one of these: the first exception that was not taken */
 };
 
 struct team *weft__py_team_new(struct worker *worker);
@@ -22,11 +24,13 @@ int weft__py_team_open(struct team *team);
 PyObject *weft__py_coll(PyObject *team, PyObject *args);
 PyObject *weft__py_coll_prepare(PyObject *team, PyObject *args);
 
-/* reduction.c: types and reductions of the program's own, which end with the team */
+/* datatype.c, reduction.c: the program's own, which end with the team. They are freed when it has
+ * been closed. */
 PyObject *weft__py_datatype(PyObject *team, PyObject *args);
+int weft__py_datatypes_traverse(struct team *team, visitproc visit, void *arg);
+void weft__py_datatypes_free(struct team *team);
 PyObject *weft__py_reduction(PyObject *team, PyObject *args);
-PyObject *weft__py_reduction_raised(PyObject *team, PyObject *unused);
 int weft__py_reductions_traverse(struct team *team, visitproc visit, void *arg);
-void weft__py_reductions_free(struct team *team); /* the team has been closed */
+void weft__py_reductions_free(struct team *team);
 
 #endif

@@ -44,8 +44,9 @@ class Datatype:
     """An element type of the program's own (Team.datatype). `size`: bytes of an element as it is sent; `extent`: from an
     element to the next in memory; `span`: what one reaches over."""
 
-    def __init__(self, number: int, size: int, extent: int, span: int) -> None:
+    def __init__(self, number: int, size: int, extent: int, span: int, is_packed: bool = False) -> None:
         self.number, self.size, self.extent, self.span = number, size, extent, span
+        self.is_packed = is_packed  # by objects of the program
 
     def count(self, nbytes: int) -> int:
         """The whole elements that lie in so many bytes."""
@@ -164,21 +165,32 @@ class Team:
         try:
             getattr(describing, kind)(*args, **kwargs).send(None)
         except StopIteration as end:
-            [(made, op)] = describing._prepared
-            return Persistent(self, made, op, end.value)
+            [made] = describing._prepared
+            return Persistent(self, made, end.value)
         raise errors.BusyError("a collective that is described does not wait")
 
-    def datatype(self, size: int, *, strided: tuple[int, int, int] | None = None, extent: int | None = None) -> Datatype:
+    def datatype(self, size: int, *, strided: tuple[int, int, int] | None = None, extent: int | None = None,
+                 layout: Callable[[memoryview, int], Any] | None = None) -> Datatype:
         """An element type of the program's own, for `dtype=`. It ends with the team; every member makes its own.
 
         size: bytes of an element as it is sent. strided: how it lies in memory, as (block, stride, count): `count` blocks of
         `block` bytes, each `stride` bytes after the previous one; count × block is `size`. extent: bytes from an element to
-        the next (default: what one reaches over). Errors: InvalidParamError.
+        the next (default: what one reaches over).
+
+        layout: instead of strided: layout(memory, count) gives an object that packs `count` elements, which lie in `memory`,
+        `extent` bytes (default: size) each. It has pack(offset, to) and unpack(offset, data), as a weft.Layout; the packed
+        form has `size` bytes an element. They are called when a collective begins or in the worker's progress, keep no view
+        and call nothing of weft. What they raise ends the collective here, with that exception, and revokes the team.
+        Errors: InvalidParamError.
         """
+        if strided and layout:
+            raise errors.InvalidParamError("strided, or a layout")
         block, stride, count = strided or (0, 0, 0)
         span = (count - 1) * stride + block if strided else size
         extent = span if extent is None else extent
-        made = Datatype(self._core.datatype(size, extent, block, stride, count), size, extent, span)
+        if layout:
+            span = extent
+        made = Datatype(self._core.datatype(size, extent, block, stride, count, layout), size, extent, span, layout is not None)
         self._types[made.number] = made
         return made
 
@@ -192,13 +204,14 @@ class Team:
         """
         return Reduction(self._core.reduction(fn, size, commutes), size)
 
-    async def _ended(self, post: Any, op: Any) -> None:
+    async def _ended(self, post: Any) -> None:
+        """With a reduction or a type that calls functions of the program."""
         try:
             request = post()
             if request is not None:
                 await self._core.worker.complete(request)
         finally:
-            raised = self._core.reduction_raised() if isinstance(op, Reduction) else None
+            raised = self._core.raised()
             if raised is not None:
                 self.revoke()
                 raise raised
@@ -218,9 +231,11 @@ class Team:
         if self._prepared is not None:
             if deadline is not None:
                 raise errors.InvalidParamError("the deadline of a persistent collective is that of a start")
-            self._prepared.append((self._core.prepare(what, flags), op))
-        elif isinstance(op, Reduction):
-            await self._ended(lambda: self._core.post(what, milliseconds(deadline), flags), op)
+            self._prepared.append(self._core.prepare(what, flags))
+        elif isinstance(op, Reduction) or type in self._types:
+            if type in self._types and self._types[type].is_packed and isinstance(dst if src is None else src, _core.Block):
+                raise errors.UnsupportedError("objects of the program pack host memory alone")
+            await self._ended(lambda: self._core.post(what, milliseconds(deadline), flags))
         else:
             request = self._core.post(what, milliseconds(deadline), flags)
             if request is not None:
@@ -514,14 +529,14 @@ class Team:
 class Persistent:
     """A collective that was described once (Team.persistent). Two of a team may be under way at a time."""
 
-    def __init__(self, team: Team, core: _core.Collective, op: Any, out: Any) -> None:
-        self._team, self._core, self._op = team, core, op
+    def __init__(self, team: Team, core: _core.Collective, out: Any) -> None:
+        self._team, self._core = team, core
         self.out = out
 
     async def start(self, *, deadline: float | None = None) -> Any:
         """Runs it with what the arrays hold now, and gives `out`. Starts stand in the order of the team's collectives, or of
         their tag. Errors: BusyError while it is under way; those of the collective."""
-        await self._team._ended(lambda: self._core.post_start(milliseconds(deadline)), self._op)
+        await self._team._ended(lambda: self._core.post_start(milliseconds(deadline)))
         return self.out
 
     def free(self) -> None:

@@ -33,7 +33,7 @@ static bool is_untouched(const uint8_t *memory) {
 
 /* ---- packed by the program ------------------------------------------------------------------- */
 
-static unsigned n_open;
+static unsigned n_open, n_without_arg;
 
 static uint8_t *byte_of(void *object, size_t offset) {
     size_t within = offset % 8;
@@ -42,6 +42,7 @@ static uint8_t *byte_of(void *object, size_t offset) {
 }
 static weft_status_t start(void *object, size_t count, int receives, void **state_p,
                            size_t *len_p) {
+    n_without_arg += *state_p != &n_open;
     *state_p = object;
     *len_p = count * 8;
     n_open++;
@@ -99,7 +100,8 @@ static void check(struct crew *c, weft_coll_kind_t kind) {
 
 static void each_kind(const weft_layout_t *layout, uint32_t flags, const char *setting,
                       const char *value) {
-    weft_datatype_params_t params = {.size = 8, .layout = layout, .extent = layout ? EXTENT : 0};
+    weft_datatype_params_t params = {
+        .size = 8, .layout = layout, .extent = layout ? EXTENT : 0, .arg = &n_open};
     weft_datatype_t type[N];
     weft_reduction_t reduction[N];
     struct crew c;
@@ -126,6 +128,7 @@ static void each_kind(const weft_layout_t *layout, uint32_t flags, const char *s
         CHECK_EQ(n_open, 0);
     }
     CHECK(n_reduced > 0);
+    CHECK_EQ(n_without_arg, 0);
     crew_down(&c);
 }
 
@@ -144,4 +147,32 @@ TEST(each_kind_takes_types_with_strides) {
 }
 TEST(each_kind_takes_types_that_the_program_packs) {
     each_way(&layouts[1]);
+}
+
+/* ---- layouts that fail ----------------------------------------------------------------------- */
+
+static weft_status_t fail_to_pack(void *state, size_t offset, void *to, size_t len) {
+    return WEFT_ERR_IO;
+}
+static weft_status_t fail_to_unpack(void *state, size_t offset, const void *from, size_t len) {
+    return WEFT_ERR_IO;
+}
+
+/* Of one member, so that the collective is done within the call. */
+TEST(an_error_of_a_layout_is_returned_by_a_call_that_is_done_at_once) {
+    static const weft_pack_ops_t cannot[] = {{start, fail_to_pack, unpack, end},
+                                             {start, pack, fail_to_unpack, end}};
+    struct crew c;
+    crew_up(&c, 1, "self,shm", NULL, NULL);
+    for (int i = 0; i < 2; i++) {
+        weft_datatype_t type;
+        weft_layout_t layout = {.kind = WEFT_LAYOUT_USER, .user = &cannot[i]};
+        weft_datatype_params_t params = {
+            .size = 8, .layout = &layout, .extent = EXTENT, .arg = &n_open};
+        CHECK_EQ(weft_datatype_create(c.rank[0].team, &params, &type), WEFT_OK);
+        for (int again = 0; again < 2; again++)
+            CHECK_EQ(weft_allgather(c.rank[0].team, in[0], out[0], EACH, type, NULL), WEFT_ERR_IO);
+        CHECK_EQ(n_open, 0);
+    }
+    crew_down(&c);
 }

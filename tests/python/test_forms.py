@@ -146,6 +146,89 @@ class Types(unittest.TestCase):
 
         run_members(2, body)
 
+    def test_elements_are_packed_by_objects_of_the_program(self):
+        class Reversed:
+            """Elements of 3 bytes, which lie in 4, the last byte first."""
+
+            def __init__(self, memory, count):
+                self.memory = memory
+                assert len(memory) == 4 * count
+
+            def place(self, at):
+                return at // 3 * 4 + 2 - at % 3
+
+            def pack(self, offset, to):
+                for at in range(len(to)):
+                    to[at] = self.memory[self.place(offset + at)]
+
+            def unpack(self, offset, data):
+                for at in range(len(data)):
+                    self.memory[self.place(offset + at)] = data[at]
+
+        async def body(team, worker):
+            rank, size = team.rank, team.size
+            dtype = team.datatype(3, layout=Reversed, extent=4)
+            self.assertEqual((dtype.count(15), dtype.count(16)), (3, 4))
+            mine = bytes((rank, 1, 2, 9, 10 + rank, 4, 5, 9))
+            out = bytearray(b"x" * 8 * size)
+            self.assertIs(await team.allgather(mine, out, dtype=dtype), out)
+            for r in range(size):
+                self.assertEqual(out[8 * r:8 * r + 8], bytes((r, 1, 2)) + b"x" + bytes((10 + r, 4, 5)) + b"x")
+            plain = bytearray(6)  # the other members see what was packed
+            if rank == 0:
+                await team.bcast(bytearray(mine), dtype=dtype)
+            else:
+                await team.bcast(plain, dtype=team.datatype(3))
+                self.assertEqual(plain, bytes((2, 1, 0, 5, 4, 10)))
+            again = team.persistent("bcast", buffer := bytearray(mine), root=1, dtype=dtype)
+            for turn in range(3):
+                buffer[:] = bytes([turn, rank, 7, rank])[:4] * 2
+                await again.start()
+                self.assertEqual(buffer, (bytes([turn, 1, 7]) + bytes([rank])) * 2)
+            first = team.reduction(lambda left, right, to: to.__setitem__(slice(None), left), 3)
+            await team.allreduce(mine, got := bytearray(8), op=first, dtype=dtype)
+            self.assertEqual(got, bytes((0, 1, 2, 0, 10, 4, 5, 0)))
+            with self.assertRaises(weft.InvalidParamError):
+                team.datatype(3, layout=Reversed, strided=(1, 2, 3))
+            with self.assertRaises(weft.UnsupportedError):
+                await team.allreduce(mine, op=first, dtype=dtype)
+            await team.barrier()
+
+        run_members(3, body)
+
+    def test_what_a_layout_of_elements_raises_ends_the_collective(self):
+        class Fails:
+            def __init__(self, memory, count):
+                self.memory = memory
+                if where == "layout":
+                    raise KeyError(where)
+
+            def pack(self, offset, to):
+                if where == "pack":
+                    raise KeyError(where)
+                to[:] = self.memory[offset:offset + len(to)]
+
+            def unpack(self, offset, data):
+                raise KeyError(where)
+
+        async def body(team, worker):
+            dtype = team.datatype(4, layout=Fails)
+            if team.rank == 0:
+                await team.barrier(deadline=20)
+                with self.assertRaisesRegex(KeyError, where):
+                    await team.allgather(b"mine", bytearray(8), dtype=dtype, deadline=20)
+            else:
+                try:
+                    await team.barrier(deadline=20)
+                    await team.allgather(b"mine", bytearray(8), dtype=team.datatype(4), deadline=20)
+                except weft.WeftError:
+                    pass
+            with self.assertRaises(weft.WeftError):
+                await team.barrier(deadline=20)
+
+        for where in ("layout", "pack", "unpack"):
+            run_members(2, body)
+
     def test_a_reduction_of_the_programs_own(self):
         async def body(team, worker):
             def longer(left, right, out):  # of pairs (length, first): the longer one, else the left one
@@ -180,11 +263,12 @@ class Types(unittest.TestCase):
 
         run_members(2, body)
 
-    def test_a_reduction_does_not_keep_its_team(self):
+    def test_a_reduction_and_a_layout_do_not_keep_their_team(self):
         async def body():
             async with weft.Worker() as worker:
                 team = await weft.teams.create(worker, "self")
                 team.reduction(lambda left, right, out: team, 8)
+                team.datatype(8, layout=lambda memory, count: team)
                 await team.close()
                 return weakref.ref(team)
 

@@ -1,0 +1,132 @@
+/* Element types of the program's own. They belong to a team and end with it. */
+#include "team.h"
+
+/* One whose elements objects of the program pack: make(memory, count) gives such an object. */
+struct datatype {
+    struct datatype *next;
+    struct team *team;
+    PyObject *make;
+    size_t size, extent;
+};
+
+/* Some elements, from or to their packed form. */
+struct move {
+    struct datatype *type;
+    PyObject *memory, *layout;
+};
+
+static bool find_layout(struct move *m, void *elements, size_t count, int access) {
+    m->memory = PyMemoryView_FromMemory(elements, count * m->type->extent, access);
+    if (!m->memory) return false;
+    m->layout = PyObject_CallFunction(m->type->make, "On", m->memory, (Py_ssize_t)count);
+    return m->layout;
+}
+
+static weft_status_t start(void *elements, size_t count, int receives, void **state_p,
+                           size_t *len_p) {
+    struct datatype *type = *state_p;
+    PyThreadState *was;
+    struct move *m = calloc(1, sizeof *m);
+    if (!m) return WEFT_ERR_NO_MEMORY;
+    m->type = type;
+    bool enters = weft__py_enter(type->team->worker, &was);
+    if (!enters || !find_layout(m, elements, count, receives ? PyBUF_WRITE : PyBUF_READ)) {
+        if (enters) weft__py_keep_raised(&type->team->raised);
+        if (enters) weft__py_end_view(m->memory);
+        if (enters) weft__py_leave(type->team->worker, was);
+        free(m);
+        return WEFT_ERR_CANCELLED;
+    }
+    weft__py_leave(type->team->worker, was);
+    *state_p = m;
+    *len_p = count * type->size;
+    return WEFT_OK;
+}
+
+static weft_status_t move(struct move *m, const char *name, size_t offset, void *bytes, size_t len,
+                          int access) {
+    struct team *t = m->type->team;
+    PyThreadState *was;
+    if (!weft__py_enter(t->worker, &was)) return WEFT_ERR_CANCELLED;
+    int failed = weft__py_move(m->layout, name, offset, bytes, len, access);
+    if (failed) weft__py_keep_raised(&t->raised);
+    weft__py_leave(t->worker, was);
+    return failed ? WEFT_ERR_CANCELLED : WEFT_OK;
+}
+
+static weft_status_t pack(void *state, size_t offset, void *to, size_t len) {
+    return move(state, "pack", offset, to, len, PyBUF_WRITE);
+}
+
+static weft_status_t unpack(void *state, size_t offset, const void *from, size_t len) {
+    return move(state, "unpack", offset, (void *)from, len, PyBUF_READ);
+}
+
+/* A worker that ends enters Python no more: then the objects are left to the end of the process. */
+static void end(void *state) {
+    struct move *m = state;
+    struct worker *worker = m->type->team->worker;
+    PyThreadState *was;
+    if (weft__py_enter(worker, &was)) {
+        Py_DECREF(m->layout);
+        weft__py_end_view(m->memory);
+        weft__py_leave(worker, was);
+    }
+    free(m);
+}
+
+static const weft_pack_ops_t calling = {start, pack, unpack, end};
+
+static PyObject *created(struct team *t, const weft_datatype_params_t *params) {
+    weft_datatype_t type;
+    weft_status_t status = weft_datatype_create(t->handle, params, &type);
+    return status < 0 ? weft__py_raise(t->worker->state, status) : PyLong_FromLong(type);
+}
+
+static PyObject *packed(struct team *t, PyObject *make, size_t size, size_t extent) {
+    struct datatype *d = calloc(1, sizeof *d);
+    if (!d) return PyErr_NoMemory();
+    *d = (struct datatype){t->datatypes, t, make, size, extent};
+    weft_layout_t layout = {.kind = WEFT_LAYOUT_USER, .user = &calling};
+    PyObject *number = created(
+        t, &(weft_datatype_params_t){.size = size, .layout = &layout, .extent = extent, .arg = d});
+    if (!number) {
+        free(d);
+        return NULL;
+    }
+    Py_INCREF(make);
+    t->datatypes = d;
+    return number;
+}
+
+/* datatype(size, extent, block, stride, count, make) -> int. count 0: elements lie in a row, or
+ * objects of make(memory, count) pack them. */
+PyObject *weft__py_datatype(PyObject *self, PyObject *args) {
+    struct team *t = (struct team *)self;
+    Py_ssize_t size, extent, block, stride, count;
+    PyObject *make;
+    if (!PyArg_ParseTuple(args, "nnnnnO", &size, &extent, &block, &stride, &count, &make) ||
+        weft__py_team_open(t) < 0) {
+        return NULL;
+    }
+    if (make != Py_None) return packed(t, make, size, extent);
+    weft_layout_t layout = {
+        .kind = WEFT_LAYOUT_STRIDED, .block = block, .stride = stride, .count = count};
+    return created(t, &(weft_datatype_params_t){.size = size,
+                                                .layout = count ? &layout : NULL,
+                                                .extent = count ? extent : 0});
+}
+
+int weft__py_datatypes_traverse(struct team *t, visitproc visit, void *arg) {
+    for (struct datatype *d = t->datatypes; d; d = d->next) Py_VISIT(d->make);
+    return 0;
+}
+
+void weft__py_datatypes_free(struct team *t) {
+    while (t->datatypes) {
+        struct datatype *d = t->datatypes;
+        t->datatypes = d->next;
+        Py_DECREF(d->make);
+        free(d);
+    }
+}
