@@ -86,7 +86,7 @@ void act(void) {
 
 /* A callback of the same kind at the same endpoint draws the same, so that one may lead to another
  * without an end. */
-enum { MOST_WITHIN = 1000 };
+enum { MOST_WITHIN = 400 };
 void act_within(void) {
     if (depth >= 2 || world->settling || world->n_asked > MOST_WITHIN || percent(65)) return;
     depth++;

@@ -144,8 +144,8 @@ void stream_listen(void) {
 
 /* ---- the end --------------------------------------------------------------------------------- */
 
-static size_t at_most_the_largest(uint64_t n) {
-    return n < LARGEST ? (size_t)n : LARGEST;
+static size_t at_most(size_t most, uint64_t n) {
+    return n < most ? (size_t)n : most;
 }
 
 /* What waits for more than was sent is sent more. */
@@ -153,8 +153,12 @@ static void feed(struct end *end) {
     uint64_t wanted = end->in;
     for (const struct asked *a = end->recv_first; a; a = a->next_recv) wanted += a->shape.len;
     if (end_lives(end->other) && wanted > end->other->out)
-        send(end->other, at_most_the_largest(wanted - end->other->out));
+        send(end->other, at_most(LARGEST, wanted - end->other->out));
 }
+
+/* A receive takes the piece that is there. One of all that is left, for each piece, would take a
+ * time that grows with the square of what is left. */
+enum { DRAINED_AT_ONCE = 20000 };
 
 void streams_drain(struct end *end) {
     while (end->n_taken) give_back(end, 0);
@@ -164,7 +168,7 @@ void streams_drain(struct end *end) {
     if (!known || percent(50))
         take(end);
     else if (end->in < end->other->out)
-        receive(end, at_most_the_largest(end->other->out - end->in), false);
+        receive(end, at_most(DRAINED_AT_ONCE, end->other->out - end->in), false);
 }
 
 void streams_end(void) {
