@@ -22,6 +22,7 @@ struct choice {
     uint32_t least_ranks, most_ranks;
     uint32_t least_per_core, most_per_core; /* ranks per core */
     enum coll_memory memory;
+    bool powers; /* only where the ranks are a power of two */
 };
 
 struct choices {

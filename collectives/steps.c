@@ -78,6 +78,11 @@ static void moved(weft_status_t status, void *arg) {
     if (came_back(run, status)) go_on(run->collective);
 }
 
+/* A large message waits for its receive, so that no member has to store it. */
+static bool waits_for_go(const struct collective *c, const struct step *step) {
+    return step->len > team_eager(c->team, rank_of(c, step));
+}
+
 /* ---- sending --------------------------------------------------------------------------------- */
 
 static weft_status_t send_in(weft_team_t *team, unsigned id, uint32_t rank,
@@ -109,7 +114,7 @@ static weft_status_t send_of(const struct collective *c, unsigned id, const stru
 static void send_step(struct collective *c, uint32_t i) {
     const struct step *step = step_of(c, i);
     struct step_run *run = &c->step[i];
-    uint32_t how = step->len > c->team->eager ? 0 : WEFT_AM_EAGER;
+    uint32_t how = waits_for_go(c, step) ? 0 : WEFT_AM_EAGER;
     weft_op_t op = {.done = moved, .arg = run, .request_p = &run->request, .flags = how};
     weft_status_t st = send_of(c, COLL_WIRE_DATA, step,
                                place_step(c, step->left_buffer, step->left), step->len, &op);
@@ -124,13 +129,11 @@ static void send_step(struct collective *c, uint32_t i) {
     }
 }
 
-/* A large message waits for its receive, so that no member has to store it. */
 static void begin_send(struct collective *c, uint32_t i) {
-    bool asked = c->step[i].state == STEP_ASKED || step_of(c, i)->len <= c->team->eager;
-    if (asked)
-        send_step(c, i);
-    else
+    if (waits_for_go(c, step_of(c, i)) && c->step[i].state != STEP_ASKED)
         c->step[i].state = STEP_POSTED;
+    else
+        send_step(c, i);
 }
 
 void weft__steps_go(struct collective *c, const struct coll_wire *wire) {
@@ -169,7 +172,7 @@ static void begin_recv(struct collective *c, uint32_t i) {
         return;
     }
     c->step[i].state = STEP_POSTED;
-    if (step_of(c, i)->len > c->team->eager) ask_for(c, i);
+    if (waits_for_go(c, step_of(c, i))) ask_for(c, i);
 }
 
 static weft_status_t receive_step(struct collective *c, uint32_t i, weft_am_t *am) {

@@ -38,8 +38,6 @@ static void give_scratch_back(struct collective *c) {
 
 /* Members that only ever send would run ahead of the others without end: now and then such a
  * collective ends with a barrier. */
-enum { UNJOINED_MOST = 32 };
-
 static bool joins_now(const struct collective *c) {
     return !weft__coll_joins(c->call.kind) && c->order->unjoined + 1 >= UNJOINED_MOST;
 }

@@ -262,12 +262,20 @@ static weft_status_t read_choices(weft_team_t *team, const char *own) {
     return st;
 }
 
+/* What all members may send unasked while this one is late has room here. */
+static uint64_t eager_of(const weft_team_t *team, const weft_team_params_t *params) {
+    uint64_t eager = weft__setting_u64(team->worker->context, SETTING_COLL_EAGER);
+    uint64_t piece = weft__team_one_piece(team->worker, params->transports);
+    uint64_t room = team->unexpected_most / UNJOINED_MOST / team->size;
+    if (room < EAGER_LEAST) room = EAGER_LEAST;
+    if (eager > room) eager = room;
+    return eager < piece ? eager : piece;
+}
+
 static weft_status_t take_settings(weft_team_t *team, const weft_team_params_t *params) {
     weft_context_t *context = team->worker->context;
-    uint64_t most = weft__team_one_piece(team->worker, params->transports);
-    team->eager = weft__setting_u64(context, SETTING_COLL_EAGER);
-    if (team->eager > most) team->eager = most;
     team->unexpected_most = weft__setting_u64(context, SETTING_COLL_UNEXPECTED);
+    team->eager = eager_of(team, params);
     team->segment_bytes = weft__setting_u64(context, SETTING_COLL_SEGMENT) / 64 * 64;
     weft_status_t st = read_choices(team, params->algorithms);
     team->choices.radix = (uint32_t)weft__setting_u64(context, SETTING_COLL_RADIX);

@@ -48,6 +48,7 @@ struct member {
     weft_status_t why; /* its endpoint ended */
     bool up;           /* its endpoint is open */
     bool lost;         /* its endpoint failed, or another member said so in an agreement */
+    bool shares;       /* memory with this one */
 };
 
 /* It closes in good order, and begins no new message. */
@@ -132,7 +133,8 @@ struct weft_team {
     struct plans plans;
     void *standby; /* scratch memory of the last collective, for the next */
     uint64_t spare_bytes;
-    uint64_t eager, segment_bytes, unexpected_most, unexpected_bytes;
+    uint64_t eager; /* the largest step that is sent unasked, to members that share no memory */
+    uint64_t segment_bytes, unexpected_most, unexpected_bytes;
     uint64_t time_limit;     /* of a collective that names none, ns; 0: none */
     struct coll_order order; /* of collectives over messages, by their calls */
     struct list streams;     /* of those matched by a tag, or of some members only */
@@ -160,6 +162,20 @@ struct weft_team {
     uint32_t single_copy;    /* and of the second: from which power of two on it pays */
     bool all_came;           /* the first collective has succeeded */
 };
+
+/* Collectives in a row in which a member may run ahead of the others: the next one joins them. */
+enum { UNJOINED_MOST = 32 };
+
+/*
+ * A step between members that share memory waits for its receiver from this size on: then it is
+ * copied once. Unasked, an alltoall of 32 KiB among four took 86 us there instead of 25. Over tcp
+ * the question costs more than a copy: an allgather of 64 KiB among two took 37 us instead of 22.
+ */
+enum { EAGER_LEAST = 16 << 10 };
+static inline uint64_t team_eager(const weft_team_t *team, uint32_t rank) {
+    bool less = team->member[rank].shares && team->eager > EAGER_LEAST;
+    return less ? EAGER_LEAST : team->eager;
+}
 
 /* ---- team.c */
 

@@ -119,6 +119,16 @@ static void find_hosts(weft_team_t *team) {
     }
 }
 
+/* Both sides of a pair find the same. */
+static void find_sharers(weft_team_t *team) {
+    const struct member_record *mine = &team->record[team->rank];
+    for (uint32_t r = 0; r < team->size; r++) {
+        const struct member_record *other = &team->record[r];
+        bool map = mine->flags & other->flags & MEMBER_MAPS;
+        team->member[r].shares = map && mine->host && mine->host == other->host;
+    }
+}
+
 static bool is_first_of_host(const weft_team_t *team, uint32_t rank) {
     for (uint32_t r = 0; r < rank; r++)
         if (team->record[r].host == team->record[rank].host) return false;
@@ -170,6 +180,7 @@ weft_status_t weft__team_read_records(weft_team_t *team) {
         if (team->record[r].eager < team->eager) team->eager = team->record[r].eager;
     team->per_core = most_per_core(team);
     find_hosts(team);
+    find_sharers(team);
     team->same_long_double = same_long_double(team);
     team->id = identity(team);
     return WEFT_OK;

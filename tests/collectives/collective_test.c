@@ -168,6 +168,38 @@ TEST(large_messages_wait_for_their_receive) {
     crew_down(&c);
 }
 
+/* Messages of a broadcast of `count` among two: one, or two where the receiver says when. */
+static uint64_t messages_of_bcast(const char *transports, const weft_setting_t *settings, size_t n,
+                                  size_t count) {
+    struct crew c;
+    crew_workers(&c, 2, transports, settings, n);
+    crew_teams(&c);
+    bcast_right(&c, 1, 0);
+    uint64_t before = counter_sum(&c, "coll.messages");
+    bcast_right(&c, count, 0);
+    uint64_t sent = counter_sum(&c, "coll.messages") - before;
+    crew_down(&c);
+    return sent;
+}
+
+TEST(sixty_four_kib_go_unasked_but_to_members_that_share_memory) {
+    const weft_setting_t over_messages = {"coll.algorithms", "bcast=binomial"};
+    CHECK_EQ(messages_of_bcast("self,tcp", NULL, 0, 16384), 1);
+    CHECK_EQ(messages_of_bcast("self,tcp", NULL, 0, 16385), 2);
+    CHECK_EQ(messages_of_bcast("self,shm", &over_messages, 1, 4096), 1);
+    CHECK_EQ(messages_of_bcast("self,shm", &over_messages, 1, 4097), 2);
+}
+
+/* What others may send while a member is late has room at it, 16 KiB a step at least. */
+TEST(less_goes_unasked_where_less_may_wait) {
+    const weft_setting_t room = {"coll.unexpected_bytes", "2m"};
+    CHECK_EQ(messages_of_bcast("self,tcp", &room, 1, 8192), 1);
+    CHECK_EQ(messages_of_bcast("self,tcp", &room, 1, 8193), 2);
+    const weft_setting_t less = {"coll.unexpected_bytes", "64k"};
+    CHECK_EQ(messages_of_bcast("self,tcp", &less, 1, 4096), 1);
+    CHECK_EQ(messages_of_bcast("self,tcp", &less, 1, 4097), 2);
+}
+
 TEST(small_ones_on_one_host_go_through_the_segment) {
     struct crew c;
     crew_up(&c, 4, "self,shm", NULL, NULL);

@@ -70,6 +70,19 @@ TEST(the_setting_comes_before_the_table) {
     CHECK_EQ(ask("allreduce=slots", q), ALGORITHM_ALLREDUCE_fold);
 }
 
+TEST(some_rows_are_for_powers_of_two_alone) {
+    struct question q = of(COLL_ALLREDUCE, 1 << 20, 4);
+    CHECK_EQ(ask("", q), ALGORITHM_ALLREDUCE_rabenseifner);
+    q.ranks = 6;
+    CHECK_EQ(ask("", q), ALGORITHM_ALLREDUCE_ring);
+    q.bytes = 64 << 10;
+    CHECK_EQ(ask("", q), ALGORITHM_ALLREDUCE_rabenseifner);
+    q = of(COLL_ALLGATHER, 8, 3);
+    CHECK_EQ(ask("", q), ALGORITHM_ALLGATHER_bruck);
+    q.ranks = 4;
+    CHECK_EQ(ask("", q), ALGORITHM_ALLGATHER_doubling);
+}
+
 /* Every member has to take the same, and knows its own bytes only. */
 TEST(an_alltoallv_of_many_ranks_between_hosts_goes_by_hierarchy) {
     struct question q = of(COLL_ALLTOALLV, 8, 128);
