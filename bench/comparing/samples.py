@@ -6,6 +6,8 @@ import random
 import subprocess
 import time
 
+from . import hosts
+
 ADDRESS_SPACE = range(20000, 30000)
 run_seconds = 0.3  # of one sample; --quick makes it shorter
 by_median = False  # --median: medians within a sample, which other load disturbs less
@@ -129,6 +131,20 @@ def mpi(here, btl, line, size=8):
 
 def mpi_collective(library, operation, size, ranks, over="shm"):
     return lambda: tabbed([*library.command(ranks, over), library.collectives, operation, str(size), str(run_seconds)])()
+
+
+def weft_over_hosts(here, operation, size, per_host, extra=None):
+    def run():
+        program = [here.weft, "--test", operation, "--mode", "wait", "--size", str(size), "--seconds", str(run_seconds), "--json"]
+        out = output_of(hosts.four_hosts().weft(here.weft_run, per_host, program), env=dict(os.environ, **(extra or {})))
+        return json.loads(out)["p50_us"] if out else None
+
+    return run
+
+
+def mpi_over_hosts(library, operation, size, per_host):
+    program = [library.collectives, operation, str(size), str(run_seconds)]
+    return lambda: tabbed(hosts.four_hosts().mpi(library, per_host, program))()
 
 
 def bare_barrier(here, how, ranks):

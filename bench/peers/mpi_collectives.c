@@ -51,6 +51,15 @@ static void alltoall(const struct buffers *b, int root) {
     MPI_Alltoall(b->in, b->bytes, MPI_CHAR, b->out, b->bytes, MPI_CHAR, MPI_COMM_WORLD);
 }
 
+/* Equal blocks, described as if they differed. */
+static void alltoallv(const struct buffers *b, int root) {
+    static int counts[4096], displs[4096];
+    (void)root;
+    for (int r = 0; r < b->ranks; r++) counts[r] = b->bytes, displs[r] = r * b->bytes;
+    MPI_Alltoallv(b->in, counts, displs, MPI_CHAR, b->out, counts, displs, MPI_CHAR,
+                  MPI_COMM_WORLD);
+}
+
 static void gather(const struct buffers *b, int root) {
     MPI_Gather(b->in, b->bytes, MPI_CHAR, b->out, b->bytes, MPI_CHAR, root, MPI_COMM_WORLD);
 }
@@ -66,6 +75,7 @@ static const struct operation {
     {"barrier", barrier}, {"bcast", bcast},       {"allreduce", allreduce},
     {"reduce", reduce},   {"gather", gather},     {"reduce_scatter", reduce_scatter},
     {"scatter", scatter}, {"alltoall", alltoall}, {"allgather", allgather},
+    {"alltoallv", alltoallv},
 };
 
 static operation_fn operation_of(const char *name) {

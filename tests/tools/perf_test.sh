@@ -192,6 +192,7 @@ test_collectives() {
     for test in allreduce bcast allgather; do
         measure $test auto poll 8-32 8 16 32
     done
+    measure alltoallv auto poll 8-16 8 16
     measure barrier auto sleep 8 0
     measure allreduce self poll 8 8
 }

@@ -16,19 +16,29 @@ static void on_done(weft_status_t status, void *arg) {
     done = true;
 }
 
+/* Of an alltoallv: the same to each, so that it is compared with an alltoall. */
+static const uint64_t *equal_blocks(const struct perf *p, size_t size) {
+    static uint64_t blocks[PERF_RANKS];
+    for (uint32_t r = 0; r < p->size; r++) blocks[r] = size;
+    return blocks;
+}
+
 static weft_coll_args_t args_of(const struct perf *p, size_t size, uint32_t root) {
     static const weft_coll_kind_t kinds[N_TESTS] = {
         [TEST_ALLREDUCE] = WEFT_COLL_ALLREDUCE, [TEST_BCAST] = WEFT_COLL_BCAST,
         [TEST_ALLGATHER] = WEFT_COLL_ALLGATHER, [TEST_REDUCE] = WEFT_COLL_REDUCE,
         [TEST_GATHER] = WEFT_COLL_GATHER,       [TEST_SCATTER] = WEFT_COLL_SCATTER,
         [TEST_ALLTOALL] = WEFT_COLL_ALLTOALL,   [TEST_REDUCE_SCATTER] = WEFT_COLL_REDUCE_SCATTER,
-        [TEST_BARRIER] = WEFT_COLL_BARRIER};
+        [TEST_BARRIER] = WEFT_COLL_BARRIER,     [TEST_ALLTOALLV] = WEFT_COLL_ALLTOALLV};
     weft_coll_kind_t kind = kinds[p->options.test];
     bool reduces =
         kind == WEFT_COLL_ALLREDUCE || kind == WEFT_COLL_REDUCE || kind == WEFT_COLL_REDUCE_SCATTER;
     bool floats = reduces && size % sizeof(float) == 0;
     if (kind == WEFT_COLL_BARRIER) return (weft_coll_args_t){.kind = kind};
+    const uint64_t *blocks = kind == WEFT_COLL_ALLTOALLV ? equal_blocks(p, size) : NULL;
     return (weft_coll_args_t){.kind = kind,
+                              .src_counts = blocks,
+                              .dst_counts = blocks,
                               .src = kind == WEFT_COLL_BCAST ? NULL : p->out,
                               .dst = kind == WEFT_COLL_BCAST ? p->out : p->in,
                               .count = floats ? size / sizeof(float) : size,

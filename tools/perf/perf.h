@@ -55,7 +55,7 @@ struct perf_kind {
 };
 extern const struct perf_kind perf_tests[N_TESTS];
 
-enum { PERF_WINDOW = 64 }; /* and at most */
+enum { PERF_WINDOW = 64 /* and at most */, PERF_RANKS = 4096 /* at most */ };
 
 enum perf_mode {
     MODE_POLL,
