@@ -72,9 +72,9 @@ static const struct operation {
     const char *name;
     operation_fn run;
 } operations[] = {
-    {"barrier", barrier}, {"bcast", bcast},       {"allreduce", allreduce},
-    {"reduce", reduce},   {"gather", gather},     {"reduce_scatter", reduce_scatter},
-    {"scatter", scatter}, {"alltoall", alltoall}, {"allgather", allgather},
+    {"barrier", barrier},     {"bcast", bcast},       {"allreduce", allreduce},
+    {"reduce", reduce},       {"gather", gather},     {"reduce_scatter", reduce_scatter},
+    {"scatter", scatter},     {"alltoall", alltoall}, {"allgather", allgather},
     {"alltoallv", alltoallv},
 };
 
