@@ -173,6 +173,11 @@ static PyObject *ep_is_connected(PyObject *self, PyObject *args) {
     return weft__py_raise(ep->worker->state, status);
 }
 
+static PyObject *get_handle(PyObject *self, void *unused) {
+    struct ep *ep = (struct ep *)self;
+    return PyLong_FromVoidPtr(is_open(ep) ? ep->handle : NULL);
+}
+
 static PyObject *get_closed(PyObject *self, void *unused) {
     return PyBool_FromLong(!is_open((struct ep *)self));
 }
@@ -191,6 +196,7 @@ static PyMethodDef methods[] = {
     {NULL, NULL, 0, NULL}};
 
 static PyGetSetDef members[] = {{"closed", get_closed, NULL, "whether the endpoint is gone", NULL},
+                                {"handle", get_handle, NULL, "weft_ep_t *, or 0: closed", NULL},
                                 {"worker", get_worker, NULL, "the endpoint's worker", NULL},
                                 {NULL, NULL, NULL, NULL, NULL}};
 

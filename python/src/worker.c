@@ -293,6 +293,10 @@ static int set_on_endpoint(PyObject *self, PyObject *fn, void *unused) {
     return 0;
 }
 
+static PyObject *get_handle(PyObject *self, void *unused) {
+    return PyLong_FromVoidPtr(((struct worker *)self)->handle);
+}
+
 static PyObject *get_closed(PyObject *self, void *unused) {
     return PyBool_FromLong(!((struct worker *)self)->handle);
 }
@@ -329,6 +333,7 @@ static PyGetSetDef members[] = {
      "called with each endpoint that a peer opens by this worker's address", NULL},
     {"polls", get_polls, set_polls,
      "whether each operation drives the worker until it has ended, within its call", NULL},
+    {"handle", get_handle, NULL, "weft_worker_t *, for code in C; 0: closed", NULL},
     {"closed", get_closed, NULL, "whether the worker is gone", NULL},
     {NULL, NULL, NULL, NULL, NULL}};
 

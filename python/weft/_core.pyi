@@ -30,6 +30,7 @@ class Request:
 
 class Worker:
     endpoint_type: type
+    handle: int
     on_endpoint: Any
     closed: bool
     polls: bool
@@ -62,6 +63,7 @@ class Worker:
 
 class Endpoint:
     closed: bool
+    handle: int
     worker: Any
     def post_close(self, abort: bool = False, deadline_ms: int = 0) -> Request | None: ...
     def post_flush(self, deadline_ms: int = 0, flags: int = 0) -> Request | None: ...

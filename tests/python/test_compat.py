@@ -140,6 +140,33 @@ class Ucp(Compat):
         ucp.reset()
         ucp.init()
 
+    async def test_handles_are_integers_and_the_core_knows_what_is_alive(self):
+        for module, endpoint_of, worker_of in (
+                (ucp, ucp.Endpoint.get_ucp_endpoint, ucp.Endpoint.get_ucp_worker),
+                (ucxx, ucxx.Endpoint.ucp_endpoint.fget, ucxx.Endpoint.ucp_worker.fget)):
+            self.assertIsNone(module.core._ctx)
+            client, server, _ = await connected(module)
+            self.assertIsNotNone(module.core._ctx)
+            self.assertIsNotNone(module.core._get_ctx())
+            self.assertIs(module.core.Endpoint, module.Endpoint)
+            worker = module.get_ucp_worker()
+            self.assertIsInstance(worker, int)
+            self.assertEqual([worker_of(ep) for ep in (client, server)], [worker, worker])
+            self.assertEqual(len({endpoint_of(client), endpoint_of(server), 0}), 3)
+            self.assertTrue(client._ep.is_alive() and server._ep.is_alive())
+            self.assertFalse(client._ep.raise_on_error())
+            await server.close()
+            while client._ep.is_alive():
+                await asyncio.sleep(0)
+            with self.assertRaises(getattr(module.exceptions, "UCXConnectionReset", None)
+                                   or module.exceptions.UCXConnectionResetError):
+                client._ep.raise_on_error()
+            await client.close()
+            self.assertEqual(endpoint_of(client), 0)
+            with self.assertRaises(AttributeError):
+                module.core.nothing
+            module.reset()
+
     def test_what_is_not_there_says_so(self):
         with self.assertRaisesRegex(NotImplementedError, "core interface"):
             ucp._libs
@@ -175,7 +202,7 @@ class Ucxx(Compat):
         self.assertEqual([bytes(part) for part in await server.recv_multi()], [b"a", b"", b"c" * 1000])
         self.assertFalse(server.tag_probe(4).matched)
         await client.send(b"probed", tag=4)
-        await client.get_ucp_endpoint().flush()
+        await client._ep.flush()
         self.assertEqual(server.tag_probe(4).length, 6)
         self.assertEqual(server.tag_probe(4).sender_tag & 0xFFFFFFFF, 4)
         probed = server.tag_probe(4, remove=True)
@@ -235,7 +262,6 @@ class Ucxx(Compat):
         self.assertEqual(bytes(await server.am_recv()), b"active")
         self.assertIs(ucxx.core.Endpoint, ucxx.Endpoint)
         self.assertFalse(ucxx.core._get_ctx().progress_mode.startswith("thread"))
-        self.assertIs(server.ucxx_endpoint, server.ucp_endpoint)
 
     async def test_options_of_progress_are_accepted(self):
         ucxx.init(progress_mode="thread", enable_delayed_submission=True, enable_python_future=True, connect_timeout=2)

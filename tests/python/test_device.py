@@ -7,7 +7,7 @@ import unittest
 import weft
 from pair import Case, pair
 from weft import _arrays, _core
-from weft.compat import ucp, ucxx
+from weft.compat import _shared, ucp, ucxx
 from weft.rma import Remote
 
 DOUBLE = os.environ.get("WEFT_TEST_CUDA_DOUBLE", "")
@@ -140,7 +140,7 @@ class Device(Case):
                 self.assertEqual(read(got), DATA)
             await asyncio.gather(client.am_send(Array(b"few")), asyncio.sleep(0))
             self.assertEqual(bytes(await server.am_recv()), b"few")  # no allocator for "cuda": the host's
-            module.get_ucp_worker().register_am_allocator(lambda size: Array(size=size), "cuda")
+            _shared.worker().register_am_allocator(lambda size: Array(size=size), "cuda")
             _, got = await asyncio.gather(client.am_send(Array(DATA)), server.am_recv())
             self.assertEqual(bytes_of(got), DATA)
             await client.close()

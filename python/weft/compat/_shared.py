@@ -33,12 +33,25 @@ class Address(bytes):
         return len(self)
 
 
+class CoreEndpoint(WeftEndpoint):
+    """Weft's endpoint, with what programs call of their core's."""
+
+    translated: Callable[[], Any] | None = None  # of the interface that has it
+
+    def is_alive(self) -> bool:
+        return self.alive
+
+    def raise_on_error(self) -> bool:
+        """Raises what the endpoint was lost with, as an error of the interface; False: it was not lost."""
+        if self.error is None:
+            return False
+        with self.translated() if self.translated is not None else contextlib.nullcontext():
+            raise self.error
+
+
 def worker() -> Worker:
     """This thread's worker, made by the first call."""
-    made = getattr(_thread, "worker", None)
-    if made is None or made.closed:
-        made = init()
-    return made
+    return current() or init()
 
 
 def init(options: dict[str, str] | None = None, env_takes_precedence: bool = False) -> Worker:
@@ -53,7 +66,19 @@ def init(options: dict[str, str] | None = None, env_takes_precedence: bool = Fal
                     if "WEFT_" + name.upper().replace(".", "_") not in os.environ}
     _thread.context = Context(settings)
     _thread.worker = Worker(_thread.context, name="compat")
+    _thread.worker.endpoint_type = CoreEndpoint
     return _thread.worker
+
+
+def current() -> Worker | None:
+    """This thread's worker, if there is one."""
+    made = getattr(_thread, "worker", None)
+    return None if made is None or made.closed else made
+
+
+def worker_handle() -> int:
+    """This thread's worker as code in C has it: the address of a weft_worker_t."""
+    return worker().handle
 
 
 def reset() -> None:
@@ -110,6 +135,18 @@ def submodule(parent: str, name: str, members: Mapping[str, Any]) -> types.Modul
     return made
 
 
+def core_of(parent: str, members: Mapping[str, Any], context: Callable[[], Any]) -> types.ModuleType:
+    """Their `core`: the names of the module itself, and `_ctx`, which is None while this thread has no worker."""
+
+    def getattr_of(name: str) -> Any:
+        if name == "_ctx":
+            return None if current() is None else context()
+        raise AttributeError("module %r has no attribute %r" % (parent + ".core", name))
+
+    names = {name: value for name, value in members.items() if name[:2] != "__"}
+    return submodule(parent, "core", {**names, "__getattr__": getattr_of})
+
+
 def size_of(buffer: Any) -> int:
     """The bytes of a buffer or an array, be it of the host or of a GPU."""
     block = _arrays.device_block(buffer)
@@ -140,6 +177,8 @@ class EndpointBase:
 
     def __init__(self, ep: WeftEndpoint) -> None:
         self._ep = ep
+        if isinstance(ep, CoreEndpoint):
+            ep.translated = self._translated
         self._received = 0
         self._close_after: int | None = None
 
@@ -229,12 +268,6 @@ class EndpointBase:
 
     def abort(self) -> None:
         self._ep.abort()
-
-    def get_ucp_endpoint(self) -> WeftEndpoint:
-        """Weft's endpoint behind this one."""
-        return self._ep
-
-    get_ucp_worker = property(lambda self: self._ep.worker)
 
     def describe(self) -> dict[str, Any]:
         return self._ep.describe()

@@ -12,7 +12,7 @@ from .. import _core, errors
 from . import _shared
 from ._shared import (active_transports as get_active_transports, context_info as get_ucp_context_info, get_address,
                       get_config, get_worker_address, progress, reset, version as get_ucx_version,
-                      worker as get_ucp_worker, worker_info as get_ucp_worker_info)
+                      worker as _worker, worker_handle as get_ucp_worker, worker_info as get_ucp_worker_info)
 
 
 class UCXError(Exception):
@@ -91,6 +91,14 @@ class Endpoint(_shared.EndpointBase):
         with _translated():
             await self._ep.flush()
 
+    def get_ucp_worker(self) -> int:
+        """The address of the weft_worker_t, for code in C."""
+        return self._ep.worker.handle
+
+    def get_ucp_endpoint(self) -> int:
+        """The address of the weft_ep_t, for code in C; 0 after the close."""
+        return self._ep.handle
+
     def cuda_support(self) -> bool:
         """Memory of a GPU is sent and received as any other."""
         return True
@@ -131,7 +139,7 @@ async def create_endpoint_from_worker_address(address: bytes, endpoint_error_han
 
 def _receives_bytearrays() -> None:
     """am_recv gives what the registered allocator makes, and a bytearray without one."""
-    get_ucp_worker()._allocators.setdefault("host", bytearray)
+    _worker()._allocators.setdefault("host", bytearray)
 
 
 def get_ucx_address_from_buffer(buffer: Any) -> _shared.Address:
@@ -147,23 +155,41 @@ def register_am_allocator(allocator: Callable[[int], Any], allocator_type: str) 
     """allocator_type: "host", or "cuda" for what was sent from memory of a GPU; without the latter it arrives in memory of
     the host."""
     with _translated():
-        get_ucp_worker().register_am_allocator(allocator, allocator_type)
+        _worker().register_am_allocator(allocator, allocator_type)
 
 
 async def flush() -> None:
     with _translated():
-        await get_ucp_worker().flush()
+        await _worker().flush()
 
 
 def fence() -> None:
     with _translated():
-        get_ucp_worker().fence()
+        _worker().fence()
 
 
 def continuous_ucx_progress(event_loop: Any = None) -> None:
     """Nothing to do: the loop's own reader drives the worker."""
 
 
+class ApplicationContext:
+    """What `core._ctx` is while this thread has a worker."""
+
+    def get_ucp_worker(self) -> int:
+        return get_ucp_worker()
+
+    def get_config(self) -> dict[str, str]:
+        return get_config()
+
+    def get_worker_address(self) -> _shared.Address:
+        return get_worker_address()
+
+
+def _get_ctx() -> ApplicationContext:
+    _worker()
+    return ApplicationContext()
+
+
+core = _shared.core_of(__name__, globals(), ApplicationContext)
 __getattr__ = _shared.absent(__name__, {"_libs": "the core interface; weft.rma has remote memory",
-                                        "core": "import weft.compat.ucp itself",
                                         "get_default_options": "settings of UCX have no meaning here"})

@@ -14,7 +14,8 @@ from .. import _core, errors
 from . import _shared
 from ._shared import (active_transports as get_active_transports, context_info as get_ucp_context_info, get_address,
                       get_config, get_worker_address, progress, reset, version as get_ucx_version,
-                      worker as get_ucp_worker, worker as get_ucxx_worker, worker_info as get_ucp_worker_info)
+                      worker as _worker, worker_handle as get_ucp_worker, worker_handle as get_ucxx_worker,
+                      worker_info as get_ucp_worker_info)
 
 
 MULTI_MOST = 1 << 20  # buffers of one send_multi with a tag
@@ -100,11 +101,11 @@ class ApplicationContext:
 
     progress_mode = "polling"  # a program may call progress(); none has to
 
-    worker = property(lambda self: get_ucxx_worker())
+    worker = property(lambda self: _worker())
 
     def tag_probe(self, tag: int, remove: bool = False) -> SimpleNamespace:
         with _translated():
-            worker = get_ucxx_worker()
+            worker = _worker()
             return _probed((worker.tag_take if remove else worker.tag_probe)(tag, TagMaskFull))
 
     async def recv(self, buffer: Any, tag: int) -> int:
@@ -115,18 +116,21 @@ class ApplicationContext:
         with _translated():
             request = probed.handle.post_recv(buffer)
             if isinstance(request, _core.Request):
-                await get_ucxx_worker().complete(request)
+                await _worker().complete(request)
         return probed.length
 
 
 def _get_ctx() -> ApplicationContext:
+    _worker()
     return ApplicationContext()
 
 
 class Endpoint(_shared.EndpointBase):
     _translated = staticmethod(_translated)
 
-    ucxx_endpoint = ucp_endpoint = property(lambda self: self._ep)  # Weft's endpoint behind this one
+    # For code in C: the addresses of the weft_ep_t (0 after the close) and of the weft_worker_t.
+    ucxx_endpoint = ucp_endpoint = property(lambda self: self._ep.handle)
+    ucxx_worker = ucp_worker = property(lambda self: self._ep.worker.handle)
     _ctx = property(lambda self: ApplicationContext())
 
     @property
@@ -252,6 +256,6 @@ def stop_notifier_thread() -> None:
     """Nothing to stop: there is no thread."""
 
 
-core = _shared.submodule(__name__, "core", {name: value for name, value in globals().items() if name[:2] != "__"})
+core = _shared.core_of(__name__, globals(), ApplicationContext)
 __getattr__ = _shared.absent(__name__, {"_lib": "the core interface", "testing": "tools of ucxx's own tests",
                                         "register_am_allocator": "neither has ucxx; weft.Worker has it"})
