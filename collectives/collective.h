@@ -73,6 +73,8 @@ struct coll_engine {
     /* is a message of its in flight? NULL: there are none */
     bool (*awaits)(const struct collective *c, uint32_t rank);
     bool (*may_move)(const struct collective *c); /* looks only; NULL: messages drive it */
+    /* must others leave before it goes on? They wake it then; NULL: never */
+    bool (*wants_room)(const struct collective *c);
     /* it is stopped: others must not touch its memory any more; NULL: nothing to do */
     void (*recall)(struct collective *c);
     /* stopped, with something in flight: is that back? NULL: messages say so */
@@ -280,9 +282,9 @@ uint32_t weft__single_copy_least(const weft_team_t *team);
 bool weft__shared_over(const struct collective *c);
 void weft__shared_watch(weft_team_t *team);
 void weft__shared_unwatch(weft_team_t *team);
-/* Wakes the members that sleep: something was published. */
-void weft__shared_wake(weft_team_t *team);
+/* Something was published: wakes the members that sleep for it. */
+void weft__shared_wake(weft_team_t *team, enum segment_sleep sleep);
 /* The same where a fence has followed that already. */
-void weft__shared_wake_seen(weft_team_t *team);
+void weft__shared_wake_seen(weft_team_t *team, enum segment_sleep sleep);
 
 #endif

@@ -126,7 +126,7 @@ static void enter_line(struct collective *c) {
     if (uses[c->call.kind].readers == FROM_ROOT && !is_root(c)) return;
     write_line(c);
     atomic_thread_fence(memory_order_seq_cst);
-    if (completes(c)) weft__shared_wake_seen(c->team);
+    if (completes(c)) weft__shared_wake_seen(c->team, FOR_NEWS);
 }
 
 /* ---- leaving --------------------------------------------------------------------------------- */
@@ -192,7 +192,7 @@ static void leave_line(struct collective *c) {
     lines->left++;
     atomic_store_explicit(&team->segment->member[team->rank].left, lines->left,
                           memory_order_release);
-    weft__shared_wake(team);
+    weft__shared_wake(team, FOR_ROOM);
 }
 
 static bool advance_line(struct collective *c) {
@@ -205,11 +205,18 @@ static bool may_move(const struct collective *c) {
     return c->entered ? may_leave(c) : may_enter(c);
 }
 
+static bool wants_room(const struct collective *c) {
+    return !c->entered;
+}
+
 /* A line of it, or that it is through with a line of ours. */
 static bool needs_line(const struct collective *c, uint32_t rank) {
     if (!c->entered && c->first_use >= left_by(c->team, rank) + SEGMENT_CHANNELS) return true;
     return reads(c, rank) && !has_come(c, rank);
 }
 
-const struct coll_engine weft__oneshot = {
-    .prepare = prepare_line, .advance = advance_line, .needs = needs_line, .may_move = may_move};
+const struct coll_engine weft__oneshot = {.prepare = prepare_line,
+                                          .advance = advance_line,
+                                          .needs = needs_line,
+                                          .may_move = may_move,
+                                          .wants_room = wants_room};

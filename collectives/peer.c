@@ -90,7 +90,7 @@ void weft__peer_note(weft_team_t *team) {
     atomic_store_explicit(&own->calls, passed, memory_order_release);
     atomic_store_explicit(&own->calls_left, left, memory_order_release);
     if (atomic_load_explicit(&team->segment->head->peers, memory_order_relaxed))
-        weft__shared_wake(team);
+        weft__shared_wake(team, FOR_NEWS);
 }
 
 static uint64_t calls_of(const weft_team_t *team, uint32_t rank) {
@@ -102,7 +102,7 @@ static uint64_t calls_of(const weft_team_t *team, uint32_t rank) {
 static void publish(struct collective *c, enum peer_stage stage) {
     c->peer->stage = stage;
     atomic_store_explicit(&c->peer->own->stage, stage, memory_order_seq_cst);
-    weft__shared_wake(c->team);
+    weft__shared_wake(c->team, FOR_NEWS);
 }
 
 /* A record that no member reads any more: NULL, none yet. */
@@ -171,7 +171,7 @@ static void peer_enter(struct collective *c) {
     c->peer->stage = ENTERED;
     atomic_store_explicit(&c->team->segment->head->peers, 1, memory_order_relaxed);
     weft__peer_note(c->team);
-    weft__shared_wake(c->team);
+    weft__shared_wake(c->team, FOR_NEWS);
 }
 
 /* ---- the others' ----------------------------------------------------------------------------- */

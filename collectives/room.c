@@ -251,7 +251,7 @@ static void on_records(weft_ep_t *ep, weft_am_t *am, void *arg) {
     to_join(arg, COLL_WIRE_RECORDS, am);
 }
 
-/* That it came is all: this turn looks at the segment. */
+/* That it came is all. */
 static void on_wake(weft_ep_t *ep, weft_am_t *am, void *arg) {}
 
 /* ---- its life -------------------------------------------------------------------------------- */

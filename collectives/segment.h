@@ -8,6 +8,8 @@
  * It is a memfd, opened by the others through /proc: nothing is left behind by a death at any time,
  * no other user can open it, its size is sealed and its pages are reserved, so that no access can
  * fail.
+ *
+ * With it goes a bell: a pipe that all members watch while they sleep, so that one write wakes all.
  */
 #ifndef WEFT_COLLECTIVES_SEGMENT_H
 #define WEFT_COLLECTIVES_SEGMENT_H
@@ -18,6 +20,10 @@
 #include <weft/base.h>
 
 enum { SEGMENT_CHANNELS = 4, SEGMENT_LINE = 64, SEGMENT_PART = 48, SEGMENT_MOST_MEMBERS = 256 };
+enum { SEGMENT_WORD = 64, SEGMENT_WORDS = SEGMENT_MOST_MEMBERS / SEGMENT_WORD };
+
+/* What a member sleeps for: anything that another writes, or only room to go on. */
+enum segment_sleep { FOR_NEWS, FOR_ROOM, N_SLEEPS };
 
 struct segment_channel {
     _Alignas(SEGMENT_LINE) _Atomic uint64_t arrived;   /* members who have put in their part */
@@ -66,8 +72,10 @@ _Static_assert(sizeof(struct segment_line) == SEGMENT_LINE, "a line is a line");
 struct segment_head {
     uint64_t magic, nonce, size, slot, bytes;
     struct segment_channel channel[SEGMENT_CHANNELS];
-    /* does that member sleep? */
-    _Alignas(SEGMENT_LINE) _Atomic uint32_t asleep[SEGMENT_MOST_MEMBERS];
+    /* A bit for each member: does it sleep? Does it sleep until there is room? */
+    _Alignas(SEGMENT_LINE) _Atomic uint64_t asleep[N_SLEEPS][SEGMENT_WORDS];
+    uint64_t bell_inode;
+    uint32_t bell;          /* the descriptor of its maker */
     _Atomic uint32_t peers; /* a member waits, now and then, for what others say in `calls` */
 };
 
@@ -81,6 +89,7 @@ struct segment {
     uint64_t bytes, slot;
     uint32_t size;
     int fd; /* of its maker, until all have opened it; -1 */
+    int bell;
 };
 
 /* The maker's side. WEFT_ERR_UNSUPPORTED or WEFT_ERR_NO_MEMORY: the team goes without. */
@@ -94,6 +103,8 @@ weft_status_t weft__team_segment_open(const void *parent, uint32_t size,
                                       struct segment **segment_p);
 void weft__team_segment_opened(struct segment *segment); /* by all: it can be opened no more */
 void weft__team_segment_close(struct segment *segment);
+/* All members that sleep on the bell wake up. */
+void weft__team_segment_ring(const struct segment *segment);
 
 /* Where member `index` of a channel puts its part; index `size` is the result's place. */
 static inline uint8_t *segment_slot(const struct segment *s, uint32_t channel, uint32_t index) {

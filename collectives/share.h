@@ -7,11 +7,13 @@
 
 #include "schedule.h"
 #include "segment.h"
+#include <reactor/reactor.h>
 
 struct coll_call;
 
 struct coll_share {
     struct segment *segment; /* NULL: there is none */
+    struct aux_watch bell;   /* of the segment */
     uint32_t rank, size;     /* this member among those that share it */
     uint32_t *member;        /* their ranks in the team, ascending; NULL: all of it */
     uint64_t next_use;       /* of the slots */
@@ -41,6 +43,8 @@ bool weft__slots_advance(struct slot_run *run);
 bool weft__slots_over(const struct slot_run *run);
 /* Looks only. */
 bool weft__slots_may_move(const struct slot_run *run);
+/* Must others leave the slots before it puts in its next part? */
+bool weft__slots_want_room(const struct slot_run *run);
 /* Has the member of this place in the share not taken its part yet? */
 bool weft__slots_need(const struct slot_run *run, uint32_t index);
 

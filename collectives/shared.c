@@ -10,23 +10,36 @@ bool weft__shared_over(const struct collective *c) {
 
 /* ---- waking those who sleep ------------------------------------------------------------------ */
 
-void weft__shared_wake_seen(weft_team_t *team) {
+/* This member's bit, if it is among those of `word`. */
+static uint64_t own_bit(const struct coll_share *share, uint32_t word) {
+    return share->rank / SEGMENT_WORD == word ? UINT64_C(1) << share->rank % SEGMENT_WORD : 0;
+}
+
+static void ring(weft_team_t *team, enum segment_sleep sleep) {
     const struct coll_share *share = &team->share;
-    for (uint32_t i = 0; i < share->size; i++) {
-        _Atomic uint32_t *asleep = &share->segment->head->asleep[i];
-        if (i == share->rank || !atomic_load_explicit(asleep, memory_order_relaxed)) continue;
-        if (!atomic_exchange_explicit(asleep, 0, memory_order_relaxed)) continue;
-        /* It is for nothing if this fails: then the member is lost, and its endpoint says so. */
-        uint32_t rank = share->member ? share->member[i] : i;
-        if (weft__coll_send(team, rank, &(struct coll_message){.id = COLL_WIRE_WAKE}) >= 0)
-            weft__count(team->reactor)->coll_wakes++;
+    unsigned n = 0;
+    for (uint32_t w = 0; w * SEGMENT_WORD < share->size; w++) {
+        _Atomic uint64_t *asleep = &share->segment->head->asleep[sleep][w];
+        uint64_t own = own_bit(share, w);
+        n += (unsigned)__builtin_popcountll(atomic_fetch_and(asleep, own) & ~own);
     }
+    if (n) weft__team_segment_ring(share->segment);
+    weft__count(team->reactor)->coll_wakes += n;
+}
+
+void weft__shared_wake_seen(weft_team_t *team, enum segment_sleep sleep) {
+    const struct coll_share *share = &team->share;
+    uint64_t asleep = 0;
+    for (uint32_t w = 0; w * SEGMENT_WORD < share->size; w++)
+        asleep |=
+            atomic_load_explicit(&share->segment->head->asleep[sleep][w], memory_order_relaxed);
+    if (UNLIKELY(asleep)) ring(team, sleep);
 }
 
 /* The other half of arm(): a member that we do not see asleep sees what was published. */
-void weft__shared_wake(weft_team_t *team) {
+void weft__shared_wake(weft_team_t *team, enum segment_sleep sleep) {
     atomic_thread_fence(memory_order_seq_cst);
-    weft__shared_wake_seen(team);
+    weft__shared_wake_seen(team, sleep);
 }
 
 /* ---- looking, and sleeping ------------------------------------------------------------------- */
@@ -61,27 +74,53 @@ static int poll(struct poller *poller, unsigned budget) {
     return n;
 }
 
-/* Asleep is said first and looked at once more afterwards; weft__shared_wake() does the same the
- * other way round. */
-static bool arm_shared(struct poller *poller) {
-    weft_team_t *team = list_of(poller, weft_team_t, poller);
-    _Atomic uint32_t *asleep = &team->share.segment->head->asleep[team->share.rank];
-    if (list_empty(&team->active)) return true;
-    atomic_store_explicit(asleep, 1, memory_order_relaxed);
-    atomic_thread_fence(memory_order_seq_cst);
-    list_for_each(at, &team->active) {
-        struct collective *c = list_of(at, struct collective, of_team);
-        if (!drains(c) && (!is_looked_at(c) || !c->engine->may_move(c))) continue;
-        atomic_store_explicit(asleep, 0, memory_order_relaxed);
-        return false;
+static _Atomic uint64_t *sleep_word(const struct coll_share *share, enum segment_sleep sleep) {
+    return &share->segment->head->asleep[sleep][share->rank / SEGMENT_WORD];
+}
+
+static void lie_down(const struct coll_share *share, enum segment_sleep sleep) {
+    atomic_fetch_or(sleep_word(share, sleep), own_bit(share, share->rank / SEGMENT_WORD));
+}
+
+static void get_up(const struct coll_share *share, enum segment_sleep sleep) {
+    _Atomic uint64_t *word = sleep_word(share, sleep);
+    uint64_t own = own_bit(share, share->rank / SEGMENT_WORD);
+    if (atomic_load_explicit(word, memory_order_relaxed) & own) atomic_fetch_and(word, ~own);
+}
+
+static bool waits_for_room(const struct collective *c) {
+    return is_looked_at(c) && c->engine->wants_room && c->engine->wants_room(c);
+}
+
+static void say_asleep(const weft_team_t *team) {
+    lie_down(&team->share, FOR_NEWS);
+    for (const struct list *at = team->active.next; at != &team->active; at = at->next) {
+        if (!waits_for_room(list_of(at, struct collective, of_team))) continue;
+        lie_down(&team->share, FOR_ROOM);
+        break;
     }
-    return true;
+    atomic_thread_fence(memory_order_seq_cst);
 }
 
 static void disarm(struct poller *poller) {
     weft_team_t *team = list_of(poller, weft_team_t, poller);
-    const struct coll_share *share = &team->share;
-    atomic_store_explicit(&share->segment->head->asleep[share->rank], 0, memory_order_relaxed);
+    get_up(&team->share, FOR_NEWS);
+    get_up(&team->share, FOR_ROOM);
+}
+
+/* Asleep is said first and looked at once more afterwards; weft__shared_wake() does the same the
+ * other way round. */
+static bool arm_shared(struct poller *poller) {
+    weft_team_t *team = list_of(poller, weft_team_t, poller);
+    if (list_empty(&team->active)) return true;
+    say_asleep(team);
+    list_for_each(at, &team->active) {
+        struct collective *c = list_of(at, struct collective, of_team);
+        if (!drains(c) && (!is_looked_at(c) || !c->engine->may_move(c))) continue;
+        disarm(poller);
+        return false;
+    }
+    return true;
 }
 
 void weft__shared_watch(weft_team_t *team) {

@@ -234,7 +234,7 @@ static void single_copy_enter(struct collective *c) {
         offer->blocks = (uintptr_t)c->blocks;
         offer->len = coll_bytes(&c->call);
         atomic_store_explicit(&offer->use, c->first_use + 1, memory_order_release);
-        weft__shared_wake(c->team);
+        weft__shared_wake(c->team, FOR_NEWS);
     }
     copy_own_block(c);
 }
@@ -406,7 +406,7 @@ static bool single_copy_fold(struct collective *c, size_t *budget) {
 
 static void announce(struct collective *c, _Atomic uint64_t *counter) {
     atomic_store_explicit(counter, c->first_use + 1, memory_order_release);
-    weft__shared_wake(c->team);
+    weft__shared_wake(c->team, FOR_NEWS);
 }
 
 static void end_stage(struct collective *c) {

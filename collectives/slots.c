@@ -117,7 +117,7 @@ static bool is_published(const struct part *p) {
 
 static void publish(struct slot_run *run, const struct part *p) {
     atomic_store_explicit(&p->channel->published, p->round + 1, memory_order_release);
-    weft__shared_wake(run->team);
+    weft__shared_wake(run->team, FOR_NEWS);
 }
 
 /* In the order of ranks, whichever member does it: the result does not depend on who came last. */
@@ -241,7 +241,7 @@ static bool leave_slot(struct slot_run *run, const struct part *p) {
     uint64_t all = (p->round + 1) * share_of(run)->size;
     /* The last one out frees the channel; someone may sleep until then. */
     if (atomic_fetch_add_explicit(&p->channel->left, 1, memory_order_acq_rel) + 1 == all)
-        weft__shared_wake(run->team);
+        weft__shared_wake(run->team, FOR_ROOM);
     return true;
 }
 
@@ -265,6 +265,12 @@ bool weft__slots_over(const struct slot_run *run) {
 bool weft__slots_advance(struct slot_run *run) {
     while (!weft__slots_over(run) && slots_move(run)) continue;
     return weft__slots_over(run);
+}
+
+bool weft__slots_want_room(const struct slot_run *run) {
+    if (run->entered == run->n_parts || run->entered - run->left == SEGMENT_CHANNELS) return false;
+    struct part p = part_of(run, run->entered);
+    return !only_reads(run) && !is_free(run, &p);
 }
 
 bool weft__slots_may_move(const struct slot_run *run) {
@@ -310,9 +316,16 @@ static bool may_move(const struct collective *c) {
     return weft__slots_may_move(&c->slots);
 }
 
+static bool wants_room(const struct collective *c) {
+    return weft__slots_want_room(&c->slots);
+}
+
 static bool needs_slot(const struct collective *c, uint32_t rank) {
     return weft__slots_need(&c->slots, rank);
 }
 
-const struct coll_engine weft__slots = {
-    .prepare = prepare_slot, .advance = advance_slot, .needs = needs_slot, .may_move = may_move};
+const struct coll_engine weft__slots = {.prepare = prepare_slot,
+                                        .advance = advance_slot,
+                                        .needs = needs_slot,
+                                        .may_move = may_move,
+                                        .wants_room = wants_room};

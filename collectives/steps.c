@@ -444,8 +444,15 @@ static bool hosted_may_move(const struct collective *c) {
     return false;
 }
 
+static bool hosted_wants_room(const struct collective *c) {
+    for (uint32_t k = 0; k < c->n_slots; k++)
+        if (is_under_way(c, &c->slots_of[k]) && weft__slots_want_room(&c->slots_of[k])) return true;
+    return false;
+}
+
 const struct coll_engine weft__hosted = {.prepare = weft__steps_prepare,
                                          .advance = advance_hosted,
                                          .needs = needs_step,
                                          .awaits = awaits,
-                                         .may_move = hosted_may_move};
+                                         .may_move = hosted_may_move,
+                                         .wants_room = hosted_wants_room};

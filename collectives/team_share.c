@@ -17,11 +17,26 @@ enum { SLOT_OF_A_CORE = 8 << 10 };
 
 void weft__team_unshare(weft_team_t *team) {
     struct coll_share *share = &team->share;
+    if (share->segment) weft__aux_watch_stop(team->reactor, &share->bell);
     weft__team_segment_close(share->segment ? share->segment : team->segment);
     team->segment = share->segment = NULL;
 }
 
+/* That it rang is all: this turn looks at the segment. */
+static void rang(struct aux_watch *bell, int events) {}
+
+static bool watch_bell(weft_team_t *team, const struct segment *segment) {
+    struct aux_watch *bell = &team->share.bell;
+    *bell = (struct aux_watch){.ready = rang, .fd = segment->bell, .notified_once = true};
+    return weft__aux_watch_open(team->reactor) == WEFT_OK &&
+           weft__aux_watch_start(team->reactor, bell, WATCH_READ) == WEFT_OK;
+}
+
 static void take_segment(weft_team_t *team, struct segment *segment) {
+    if (segment && !watch_bell(team, segment)) {
+        weft__team_segment_close(segment);
+        segment = NULL;
+    }
     team->share.segment = segment;
     if (segment && team->per_core == 1 && segment->slot > SLOT_OF_A_CORE)
         segment->slot = SLOT_OF_A_CORE;

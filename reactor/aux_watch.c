@@ -49,7 +49,8 @@ void weft__aux_watch_close(struct reactor *r) {
 
 weft_status_t weft__aux_watch_start(struct reactor *r, struct aux_watch *watch, int events) {
     if (events == watch->events) return WEFT_OK;
-    struct epoll_event event = {weft__epoll_of_watch(events), {.ptr = watch}};
+    uint32_t once = watch->notified_once ? EPOLLET : 0;
+    struct epoll_event event = {weft__epoll_of_watch(events) | once, {.ptr = watch}};
     int op = !events ? EPOLL_CTL_DEL : watch->events ? EPOLL_CTL_MOD : EPOLL_CTL_ADD;
     if (epoll_ctl(r->aux.watch.fd, op, watch->fd, &event) < 0 && op != EPOLL_CTL_DEL)
         return weft__fail(weft__errno_status(errno), "epoll_ctl: %s", strerror(errno));

@@ -231,7 +231,8 @@ void weft__watch_stop(struct reactor *r, struct watch *watch); /* before the fd 
 struct aux_watch {
     void (*ready)(struct aux_watch *watch, int events); /* within a turn */
     int fd;
-    uint8_t events; /* watched now; 0: stopped */
+    uint8_t events;     /* watched now; 0: stopped */
+    bool notified_once; /* each write is reported once, whether it was read or not */
 };
 /* reserves memory for one more slow watch; not in virtual time */
 weft_status_t weft__aux_watch_open(struct reactor *r);

@@ -207,7 +207,7 @@ TEST(small_ones_on_one_host_go_through_the_segment) {
     for (int i = 0; i < 50; i++) allreduce_right(&c, 1 + (size_t)i * 20, i % 2);
     bcast_right(&c, 10000, 3);
     CHECK_EQ(counter_sum(&c, "coll.slots") - own, 4 * 51);
-    CHECK_EQ(counter_sum(&c, "coll.messages") - before, counter_sum(&c, "coll.wakes"));
+    CHECK_EQ(counter_sum(&c, "coll.messages"), before);
     crew_down(&c);
 }
 
@@ -234,7 +234,7 @@ TEST(the_smallest_on_one_host_go_by_a_line_of_each) {
     alltoall_right(&c, 4, false);
     reduce_scatter_right(&c, 4);
     CHECK_EQ(counter_sum(&c, "coll.slots"), own + 3 * 4);
-    CHECK_EQ(counter_sum(&c, "coll.messages") - before, counter_sum(&c, "coll.wakes"));
+    CHECK_EQ(counter_sum(&c, "coll.messages"), before);
     crew_down(&c);
 }
 
@@ -313,7 +313,7 @@ TEST(members_of_one_host_read_each_others_memory) {
     }
     CHECK_EQ(counter_sum(&c, "coll.single_copy"), 4 * 3 * 9);
     CHECK_EQ(counter_sum(&c, "coll.slots"), own);
-    CHECK_EQ(counter_sum(&c, "coll.messages") - before, counter_sum(&c, "coll.wakes"));
+    CHECK_EQ(counter_sum(&c, "coll.messages"), before);
     crew_down(&c);
 }
 

@@ -285,15 +285,27 @@ static uint64_t cpu_ns(void) {
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-/* The last one comes late: the others sleep meanwhile, and are woken. */
+/* All but rank 0 have come to barrier `round`, and sleep in it. */
+static bool others_sleep(const struct process *p, uint32_t round) {
+    bool asleep = atomic_load(&p->page->through) == (round + 1) * (p->size - 1);
+    for (uint32_t r = 1; asleep && r < p->size; r++)
+        asleep = state_of((pid_t)p->page->lines[r]) == 'S';
+    return asleep;
+}
+
+/* The last one comes late: the others sleep meanwhile, and are woken by it. */
 static void wait_for_the_last(struct process *p) {
+    p->page->lines[p->rank] = (uint64_t)getpid();
     if (weft_barrier_wait(p->team) < 0) _exit(50);
-    uint64_t before = cpu_ns();
-    for (int i = 0; i < 3; i++) {
+    uint64_t before = cpu_ns(), woken = weft_worker_count(p->worker, "coll.wakes");
+    for (uint32_t i = 0; i < 3; i++) {
         if (p->rank == 0) usleep(100000);
+        while (p->rank == 0 && !others_sleep(p, i)) usleep(1000);
+        if (p->rank != 0) atomic_fetch_add(&p->page->through, 1);
         if (weft_barrier_wait(p->team) < 0) _exit(51);
     }
     p->page->number[p->rank] = cpu_ns() - before;
+    if (p->rank == 0) p->page->lines[0] = weft_worker_count(p->worker, "coll.wakes") - woken;
 }
 
 static void count_one(weft_status_t status, void *arg) {
@@ -339,6 +351,7 @@ TEST(members_sleep_while_they_wait_and_are_woken) {
     for (int way = 0; way < 2; way++) {
         CHECK_EQ(run_all_by(ways[way], 3, "self,shm", wait_for_the_last, &page), 0);
         for (uint32_t r = 0; r < 3; r++) CHECK(page->number[r] < 60000000); /* of 300 ms */
+        CHECK(page->lines[0] > 0); /* woken by rank 0, not by a timer of their own */
         munmap(page, sizeof *page);
     }
 }

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/epoll.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -69,6 +70,61 @@ TEST(a_signal_while_it_is_made_does_no_harm) {
     CHECK_EQ(weft__team_segment_create(NULL, 4, 8192, 99, &mine), WEFT_OK);
     CHECK_EQ(signals, 0);
     weft__team_segment_close(mine);
+}
+
+/* What a member that sleeps watches. */
+static int watch_of(const struct segment *segment) {
+    int epoll = epoll_create1(EPOLL_CLOEXEC);
+    struct epoll_event event = {.events = EPOLLIN | EPOLLET};
+    CHECK_EQ(epoll_ctl(epoll, EPOLL_CTL_ADD, segment->bell, &event), 0);
+    return epoll;
+}
+
+static int reports(int epoll) {
+    struct epoll_event event;
+    return epoll_wait(epoll, &event, 1, 0);
+}
+
+/* Also one that has not looked since the last time, and none that has looked since. */
+TEST(one_ring_wakes_all_members) {
+    struct segment *segment[3];
+    int epoll[3];
+    CHECK_EQ(weft__team_segment_create(NULL, 3, 64, 99, &segment[0]), WEFT_OK);
+    for (int i = 1; i < 3; i++) {
+        struct member_record of = {
+            .slot = 64, .nonce = 99, .pid = (uint32_t)getpid(), .fd = (uint32_t)segment[0]->fd};
+        CHECK_EQ(weft__team_segment_open(NULL, 3, &of, &segment[i]), WEFT_OK);
+    }
+    for (int i = 0; i < 3; i++) epoll[i] = watch_of(segment[i]);
+    for (int i = 0; i < 3; i++) CHECK_EQ(reports(epoll[i]), 0);
+    for (int n = 0; n < 100000; n++) weft__team_segment_ring(segment[n % 3]);
+    for (int i = 0; i < 3; i++) CHECK_EQ(reports(epoll[i]), 1);
+    for (int i = 0; i < 3; i++) CHECK_EQ(reports(epoll[i]), 0);
+    weft__team_segment_ring(segment[2]);
+    weft__team_segment_ring(segment[1]);
+    for (int i = 0; i < 3; i++) CHECK_EQ(reports(epoll[i]), 1);
+    for (int i = 0; i < 3; i++) close(epoll[i]);
+    for (int i = 2; i >= 0; i--) weft__team_segment_close(segment[i]);
+}
+
+TEST(what_is_not_the_teams_bell_is_not_rung) {
+    struct segment *mine, *theirs;
+    int other[2];
+    CHECK_EQ(pipe(other), 0);
+    CHECK_EQ(weft__team_segment_create(NULL, 4, 8192, 99, &mine), WEFT_OK);
+    struct member_record of = {
+        .slot = 8192, .nonce = 99, .pid = (uint32_t)getpid(), .fd = (uint32_t)mine->fd};
+    const uint32_t strange[] = {(uint32_t)other[0], (uint32_t)mine->fd, 4000};
+    for (int i = 0; i < 3; i++) {
+        mine->head->bell = strange[i];
+        CHECK(!opens(4, of));
+    }
+    mine->head->bell = (uint32_t)mine->bell;
+    CHECK_EQ(weft__team_segment_open(NULL, 4, &of, &theirs), WEFT_OK);
+    weft__team_segment_close(theirs);
+    weft__team_segment_close(mine);
+    close(other[0]);
+    close(other[1]);
 }
 
 TEST(no_one_can_shrink_it_under_the_others) {

@@ -129,6 +129,30 @@ TEST(what_it_has_others_do_is_done_in_its_turn_and_the_next_is_as_any) {
     close_ears();
 }
 
+static void count_only(struct aux_watch *watch, int events) {
+    ((struct ear *)watch)->received++;
+}
+
+/* Nobody reads what was written. */
+TEST(one_that_is_notified_once_is_called_once_for_each_write) {
+    open_ears();
+    struct ear ear = {.watch = {.ready = count_only, .notified_once = true}};
+    CHECK_EQ(pipe(ear.fds), 0);
+    ear.watch.fd = ear.fds[0];
+    CHECK_EQ(weft__aux_watch_start(r, &ear.watch, WATCH_READ), WEFT_OK);
+    for (unsigned n = 1; n < 4; n++) {
+        char byte;
+        if (n == 3) CHECK_EQ(read(ear.fds[0], &byte, 1) + read(ear.fds[0], &byte, 1), 2);
+        CHECK_EQ(write(ear.fds[1], "a", 1), 1);
+        turns(100);
+        CHECK_EQ(ear.received, n);
+    }
+    weft__aux_watch_stop(r, &ear.watch);
+    close(ear.fds[0]);
+    close(ear.fds[1]);
+    close_ears();
+}
+
 TEST(one_that_is_stopped_or_waits_for_nothing_is_not_received) {
     open_ears();
     for (int i = 0; i < 3; i++) CHECK_EQ(write(ears[i].fds[1], "a", 1), 1);
