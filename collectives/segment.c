@@ -55,14 +55,14 @@ static struct segment *new_segment(const void *parent, uint32_t size, uint64_t s
     s->size = size;
     s->slot = slot;
     s->bytes = bytes_for(size, slot);
-    s->fd = s->bell = -1;
+    s->fd = s->doorbell = -1;
     return s;
 }
 
-/* ---- the bell -------------------------------------------------------------------------------- */
+/* ---- the doorbell ---------------------------------------------------------------------------- */
 
 /* That of a process: for reading and writing, so that a write never lacks a reader. */
-static int open_bell(uint32_t pid, uint32_t fd, struct stat *stat) {
+static int open_doorbell(uint32_t pid, uint32_t fd, struct stat *stat) {
     char path[48];
     snprintf(path, sizeof path, "/proc/%u/fd/%u", pid, fd);
     int opened = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
@@ -71,35 +71,35 @@ static int open_bell(uint32_t pid, uint32_t fd, struct stat *stat) {
     return -1;
 }
 
-static bool make_bell(struct segment *s) {
+static bool make_doorbell(struct segment *s) {
     int ends[2];
     struct stat stat;
     if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) < 0) return false;
-    s->bell = open_bell((uint32_t)getpid(), (uint32_t)ends[0], &stat);
+    s->doorbell = open_doorbell((uint32_t)getpid(), (uint32_t)ends[0], &stat);
     close(ends[0]);
     close(ends[1]);
-    if (s->bell < 0) return false;
-    s->head->bell = (uint32_t)s->bell;
-    s->head->bell_inode = stat.st_ino;
+    if (s->doorbell < 0) return false;
+    s->head->doorbell = (uint32_t)s->doorbell;
+    s->head->doorbell_inode = stat.st_ino;
     return true;
 }
 
 /* The process may have ended, and another have its number. */
-static bool find_bell(struct segment *s, uint32_t maker) {
+static bool find_doorbell(struct segment *s, uint32_t maker) {
     struct stat stat;
-    s->bell = open_bell(maker, s->head->bell, &stat);
-    return s->bell >= 0 && stat.st_ino == s->head->bell_inode;
+    s->doorbell = open_doorbell(maker, s->head->doorbell, &stat);
+    return s->doorbell >= 0 && stat.st_ino == s->head->doorbell_inode;
 }
 
 /*
- * A write to a pipe that is readable already wakes nobody in some kernels (Linux 5.5 to 5.13), so
+ * A write to a pipe that is readable already wakes none in some kernels (Linux 5.5 to 5.13), so
  * it is emptied first. Members that were woken and have not looked yet sleep on, until this write.
  */
 void weft__team_segment_ring(const struct segment *segment) {
     char rings[SEGMENT_MOST_MEMBERS];
-    ssize_t n = read(segment->bell, rings, sizeof rings);
+    ssize_t n = read(segment->doorbell, rings, sizeof rings);
     (void)n;
-    n = write(segment->bell, "", 1);
+    n = write(segment->doorbell, "", 1);
     (void)n;
 }
 
@@ -122,7 +122,7 @@ weft_status_t weft__team_segment_create(const void *parent, uint32_t size, uint6
     s->head->slot = slot;
     s->head->bytes = s->bytes;
     s->head->magic = segment_magic;
-    if (!make_bell(s)) {
+    if (!make_doorbell(s)) {
         weft__team_segment_close(s);
         return WEFT_ERR_NO_FDS;
     }
@@ -154,7 +154,7 @@ weft_status_t weft__team_segment_open(const void *parent, uint32_t size,
     int opened = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     bool good = opened >= 0 && is_ours(opened, s) && map_segment(s, opened);
     if (opened >= 0) close(opened);
-    if (good && sends_so(s, maker->nonce) && find_bell(s, maker->pid)) {
+    if (good && sends_so(s, maker->nonce) && find_doorbell(s, maker->pid)) {
         *segment_p = s;
         return WEFT_OK;
     }
@@ -170,7 +170,7 @@ void weft__team_segment_opened(struct segment *segment) {
 void weft__team_segment_close(struct segment *segment) {
     if (!segment) return;
     weft__team_segment_opened(segment);
-    if (segment->bell >= 0) close(segment->bell);
+    if (segment->doorbell >= 0) close(segment->doorbell);
     if (segment->head) munmap(segment->head, segment->bytes);
     talloc_free(segment);
 }

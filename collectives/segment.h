@@ -9,7 +9,7 @@
  * no other user can open it, its size is sealed and its pages are reserved, so that no access can
  * fail.
  *
- * With it goes a bell: a pipe that all members watch while they sleep, so that one write wakes all.
+ * With it goes a doorbell: a pipe that all members watch while they sleep. One write wakes all.
  */
 #ifndef WEFT_COLLECTIVES_SEGMENT_H
 #define WEFT_COLLECTIVES_SEGMENT_H
@@ -74,8 +74,8 @@ struct segment_head {
     struct segment_channel channel[SEGMENT_CHANNELS];
     /* A bit for each member: does it sleep? Does it sleep until there is room? */
     _Alignas(SEGMENT_LINE) _Atomic uint64_t asleep[N_SLEEPS][SEGMENT_WORDS];
-    uint64_t bell_inode;
-    uint32_t bell;          /* the descriptor of its maker */
+    uint64_t doorbell_inode;
+    uint32_t doorbell;      /* the descriptor of its maker */
     _Atomic uint32_t peers; /* a member waits, now and then, for what others say in `calls` */
 };
 
@@ -89,7 +89,7 @@ struct segment {
     uint64_t bytes, slot;
     uint32_t size;
     int fd; /* of its maker, until all have opened it; -1 */
-    int bell;
+    int doorbell;
 };
 
 /* The maker's side. WEFT_ERR_UNSUPPORTED or WEFT_ERR_NO_MEMORY: the team goes without. */
@@ -103,7 +103,7 @@ weft_status_t weft__team_segment_open(const void *parent, uint32_t size,
                                       struct segment **segment_p);
 void weft__team_segment_opened(struct segment *segment); /* by all: it can be opened no more */
 void weft__team_segment_close(struct segment *segment);
-/* All members that sleep on the bell wake up. */
+/* All members that sleep on the doorbell wake up. */
 void weft__team_segment_ring(const struct segment *segment);
 
 /* Where member `index` of a channel puts its part; index `size` is the result's place. */

@@ -12,11 +12,11 @@
 struct coll_call;
 
 struct coll_share {
-    struct segment *segment; /* NULL: there is none */
-    struct aux_watch bell;   /* of the segment */
-    uint32_t rank, size;     /* this member among those that share it */
-    uint32_t *member;        /* their ranks in the team, ascending; NULL: all of it */
-    uint64_t next_use;       /* of the slots */
+    struct segment *segment;   /* NULL: there is none */
+    struct aux_watch doorbell; /* of the segment */
+    uint32_t rank, size;       /* this member among those that share it */
+    uint32_t *member;          /* their ranks in the team, ascending; NULL: all of it */
+    uint64_t next_use;         /* of the slots */
 };
 
 /* One collective among them: `bytes` from each, or for each. */

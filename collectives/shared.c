@@ -92,7 +92,7 @@ static bool waits_for_room(const struct collective *c) {
     return is_looked_at(c) && c->engine->wants_room && c->engine->wants_room(c);
 }
 
-static void say_asleep(const weft_team_t *team) {
+static void note_sleep(const weft_team_t *team) {
     lie_down(&team->share, FOR_NEWS);
     for (const struct list *at = team->active.next; at != &team->active; at = at->next) {
         if (!waits_for_room(list_of(at, struct collective, of_team))) continue;
@@ -113,7 +113,7 @@ static void disarm(struct poller *poller) {
 static bool arm_shared(struct poller *poller) {
     weft_team_t *team = list_of(poller, weft_team_t, poller);
     if (list_empty(&team->active)) return true;
-    say_asleep(team);
+    note_sleep(team);
     list_for_each(at, &team->active) {
         struct collective *c = list_of(at, struct collective, of_team);
         if (!drains(c) && (!is_looked_at(c) || !c->engine->may_move(c))) continue;

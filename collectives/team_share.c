@@ -17,23 +17,23 @@ enum { SLOT_OF_A_CORE = 8 << 10 };
 
 void weft__team_unshare(weft_team_t *team) {
     struct coll_share *share = &team->share;
-    if (share->segment) weft__aux_watch_stop(team->reactor, &share->bell);
+    if (share->segment) weft__aux_watch_stop(team->reactor, &share->doorbell);
     weft__team_segment_close(share->segment ? share->segment : team->segment);
     team->segment = share->segment = NULL;
 }
 
 /* That it rang is all: this turn looks at the segment. */
-static void rang(struct aux_watch *bell, int events) {}
+static void rang(struct aux_watch *doorbell, int events) {}
 
-static bool watch_bell(weft_team_t *team, const struct segment *segment) {
-    struct aux_watch *bell = &team->share.bell;
-    *bell = (struct aux_watch){.ready = rang, .fd = segment->bell, .notified_once = true};
+static bool watch_doorbell(weft_team_t *team, const struct segment *segment) {
+    struct aux_watch *doorbell = &team->share.doorbell;
+    *doorbell = (struct aux_watch){.ready = rang, .fd = segment->doorbell, .notified_once = true};
     return weft__aux_watch_open(team->reactor) == WEFT_OK &&
-           weft__aux_watch_start(team->reactor, bell, WATCH_READ) == WEFT_OK;
+           weft__aux_watch_start(team->reactor, doorbell, WATCH_READ) == WEFT_OK;
 }
 
 static void take_segment(weft_team_t *team, struct segment *segment) {
-    if (segment && !watch_bell(team, segment)) {
+    if (segment && !watch_doorbell(team, segment)) {
         weft__team_segment_close(segment);
         segment = NULL;
     }

@@ -76,7 +76,7 @@ TEST(a_signal_while_it_is_made_does_no_harm) {
 static int watch_of(const struct segment *segment) {
     int epoll = epoll_create1(EPOLL_CLOEXEC);
     struct epoll_event event = {.events = EPOLLIN | EPOLLET};
-    CHECK_EQ(epoll_ctl(epoll, EPOLL_CTL_ADD, segment->bell, &event), 0);
+    CHECK_EQ(epoll_ctl(epoll, EPOLL_CTL_ADD, segment->doorbell, &event), 0);
     return epoll;
 }
 
@@ -107,7 +107,7 @@ TEST(one_ring_wakes_all_members) {
     for (int i = 2; i >= 0; i--) weft__team_segment_close(segment[i]);
 }
 
-TEST(what_is_not_the_teams_bell_is_not_rung) {
+TEST(what_is_not_the_teams_doorbell_is_not_rung) {
     struct segment *mine, *theirs;
     int other[2];
     CHECK_EQ(pipe(other), 0);
@@ -116,10 +116,10 @@ TEST(what_is_not_the_teams_bell_is_not_rung) {
         .slot = 8192, .nonce = 99, .pid = (uint32_t)getpid(), .fd = (uint32_t)mine->fd};
     const uint32_t strange[] = {(uint32_t)other[0], (uint32_t)mine->fd, 4000};
     for (int i = 0; i < 3; i++) {
-        mine->head->bell = strange[i];
+        mine->head->doorbell = strange[i];
         CHECK(!opens(4, of));
     }
-    mine->head->bell = (uint32_t)mine->bell;
+    mine->head->doorbell = (uint32_t)mine->doorbell;
     CHECK_EQ(weft__team_segment_open(NULL, 4, &of, &theirs), WEFT_OK);
     weft__team_segment_close(theirs);
     weft__team_segment_close(mine);

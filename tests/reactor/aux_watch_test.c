@@ -133,7 +133,7 @@ static void count_only(struct aux_watch *watch, int events) {
     ((struct ear *)watch)->received++;
 }
 
-/* Nobody reads what was written. */
+/* What was written stays unread. */
 TEST(one_that_is_notified_once_is_called_once_for_each_write) {
     open_ears();
     struct ear ear = {.watch = {.ready = count_only, .notified_once = true}};
