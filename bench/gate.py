@@ -77,8 +77,9 @@ class Gate:
         return total
 
     def run(self, member):
-        """One sample; and whether the two cores were its own, the spinners' part included."""
-        if not self.spinners:
+        """One sample; and whether the two cores were its own, the spinners' part included. Not asked of one whose
+        processes are not all waited for here: their time cannot be told from others'."""
+        if not self.spinners or getattr(member, "is_apart", False):
             return member(), True
         begin, children, spun = time.monotonic(), children_s(), self.spun_s()
         value = member()
