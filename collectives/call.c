@@ -278,7 +278,27 @@ static weft_status_t take_memory(const weft_team_t *team, const weft_coll_args_t
 
 /* ---- all of it ------------------------------------------------------------------------------- */
 
-unsigned weft__collective_choice(weft_team_t *team, const struct coll_call *call) {
+static struct coll_chosen asked_now(const weft_team_t *team, const struct coll_call *call) {
+    return (struct coll_chosen){.segment = team->segment,
+                                .count = call->count,
+                                .single_least = team->offers.least,
+                                .width = call->width,
+                                .set_size = call->set.size,
+                                .per_core = team->per_core,
+                                .memory = call->memory,
+                                .fixed_order = call->fixed_order,
+                                .persistent = call->persistent,
+                                .tagged = call->tagged};
+}
+
+static bool is_as_asked(const struct coll_chosen *a, const struct coll_chosen *b) {
+    return a->segment == b->segment && a->count == b->count && a->single_least == b->single_least &&
+           a->width == b->width && a->set_size == b->set_size && a->per_core == b->per_core &&
+           a->memory == b->memory && a->fixed_order == b->fixed_order &&
+           a->persistent == b->persistent && a->tagged == b->tagged;
+}
+
+static unsigned choose_for(const weft_team_t *team, const struct coll_call *call) {
     struct question question = {.kind = call->kind,
                                 .bytes = call->count * call->width,
                                 .ranks = coll_size(team, call),
@@ -294,6 +314,16 @@ unsigned weft__collective_choice(weft_team_t *team, const struct coll_call *call
                                 .peer = call->memory == COLL_CUDA,
                                 .memory = call->memory};
     return weft__choose(&team->choices, &question);
+}
+
+/* A program calls the same again and again. */
+unsigned weft__collective_choice(weft_team_t *team, const struct coll_call *call) {
+    struct coll_chosen *last = &team->chosen[call->kind], now = asked_now(team, call);
+    if (last->known && is_as_asked(last, &now)) return last->algorithm;
+    now.algorithm = choose_for(team, call);
+    now.known = true;
+    *last = now;
+    return now.algorithm;
 }
 
 /* Where all give the same count, no element is none anywhere. */

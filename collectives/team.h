@@ -56,6 +56,18 @@ static inline bool member_is_gone(const struct member *member) {
     return member_has_left(&member->core.fsm);
 }
 
+/* The last choice for a kind of collective, and what it followed from (call.c).
+ * The rest of a team does not change after its records were read. */
+struct coll_chosen {
+    const struct segment *segment;
+    uint64_t count, single_least;
+    uint32_t width, set_size, per_core;
+    enum coll_memory memory;
+    bool fixed_order, persistent, tagged;
+    bool known; /* there was one */
+    unsigned algorithm;
+};
+
 /* The uses of the lines of the segment, at this member (oneshot.c). */
 struct team_lines {
     uint64_t next;          /* for the next collective */
@@ -142,6 +154,7 @@ struct weft_team {
     uint64_t n_persistent;
     uint64_t n_calls;            /* collectives without a tag, so far */
     uint32_t n_peer, n_deferred; /* of these, in progress: by peer memory; behind such a one */
+    struct coll_chosen chosen[N_COLL_KINDS];
     struct team_lines lines;
     struct team_offers offers;
     bool is_safe;            /* a collective with WEFT_COLL_SAFE is in progress */
