@@ -1,4 +1,5 @@
-"""python/bench/compare.py [OPTIONS]: Weft for Python beside ucxx, pyzmq, and asyncio's and uvloop's streams, in one run.
+"""python/bench/compare.py [OPTIONS]: Weft for Python beside ucxx, pyzmq, asyncio's and uvloop's streams, and a bare socket
+under them, in one run.
 
 Half round trips between two processes, each on a core of its own, by size; and messages a second over 100 connections. Peers
 that are not installed are left out. The package is found by PYTHONPATH. Each pair of programs is run several times in turn,
@@ -11,6 +12,7 @@ import asyncio
 import importlib.util
 import json
 import os
+import socket
 import statistics
 import subprocess
 import sys
@@ -26,12 +28,12 @@ LIMIT = 4 << 20  # of the streams' buffers: with the default, 64 KiB, they take 
 
 
 class Weft:
-    over = "tcp"
+    over, eager = "tcp", False
 
     async def serve(self, one, ready):
         import weft
 
-        worker = weft.Worker(settings={"log.level": "error"})
+        worker = weft.Worker(settings={"log.level": "error"}, eager=self.eager)
 
         async def accepted(ep):
             await one(ep.send, ep.recv)
@@ -45,13 +47,21 @@ class Weft:
         import weft
 
         if not hasattr(self, "worker"):
-            self.worker = weft.Worker(settings={"log.level": "error"})
+            self.worker = weft.Worker(settings={"log.level": "error"}, eager=self.eager)
         ep = await self.worker.connect(where)
         return ep.send, ep.recv
 
 
 class WeftShm(Weft):
     over = "shm"
+
+
+class EagerShm(WeftShm):
+    eager = True
+
+
+class Eager(Weft):
+    eager = True
 
 
 class Streams:
@@ -74,6 +84,45 @@ class Streams:
 
     async def connect(self, where):
         return self.calls(*await asyncio.open_connection("127.0.0.1", int(where), limit=LIMIT))
+
+
+class Bare:
+    """What asyncio itself takes: a socket that is watched by add_reader, whose callback reads and sets a Future."""
+
+    def calls(self, connection):
+        loop, want, future = asyncio.get_running_loop(), memoryview(b""), None
+        connection.setblocking(False)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+        def readable():
+            nonlocal want
+            if len(want):
+                want = want[connection.recv_into(want):]
+                if not len(want):
+                    future.set_result(None)
+
+        async def send(buffer):
+            sent = connection.send(buffer)
+            if sent < len(buffer):
+                await loop.sock_sendall(connection, memoryview(buffer)[sent:])
+
+        async def recv(buffer):
+            nonlocal want, future
+            want, future = memoryview(buffer), loop.create_future()
+            await future
+
+        loop.add_reader(connection, readable)
+        return send, recv
+
+    async def serve(self, one, ready):
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            server.setblocking(False)
+            ready(str(server.getsockname()[1]))
+            connection, _ = await asyncio.get_running_loop().sock_accept(server)
+        await one(*self.calls(connection))
+
+    async def connect(self, where):
+        return self.calls(socket.create_connection(("127.0.0.1", int(where))))
 
 
 class Zmq:
@@ -124,7 +173,7 @@ def as_array(call):
     return lambda buffer: call(numpy.frombuffer(buffer, "u1"))
 
 
-PEERS = {"weft shm": WeftShm, "weft tcp": Weft, "ucxx": Ucxx, "streams": Streams, "zmq": Zmq}
+PEERS = {"weft shm": WeftShm, "weft tcp": Weft, "eager shm": EagerShm, "eager tcp": Eager, "ucxx": Ucxx, "streams": Streams, "bare": Bare, "zmq": Zmq}
 NEEDS = {"ucxx": "ucxx", "zmq": "zmq"}
 MANY = ("weft shm", "weft tcp", "streams")
 

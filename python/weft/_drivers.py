@@ -13,7 +13,9 @@ from . import _core
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import asyncio
-    from typing import Any, Generator
+    from typing import Any, Callable, Generator
+
+    from ._worker import Worker
 
 
 def running_loop() -> Any:
@@ -22,14 +24,102 @@ def running_loop() -> Any:
     return asyncio._get_running_loop() if asyncio is not None else None
 
 
+class EagerFuture:
+    """What one task waits for. If the operation ends in the reader's callback, the task goes on there, and not in the next
+    turn of the loop."""
+
+    __slots__ = ("_driver", "_ended", "_value", "_error", "_callback", "_context", "_asyncio_future_blocking")
+
+    def __init__(self, driver: AsyncioDriver) -> None:
+        self._driver = driver
+        self._ended = self._asyncio_future_blocking = False
+        self._error: BaseException | None = None
+        self._callback: Any = None
+
+    # ---- for the operation ----
+
+    def done(self) -> bool:
+        return self._ended
+
+    def set_result(self, value: Any) -> None:
+        self._ended, self._value = True, value
+        if self._callback is not None:
+            self._driver.go_on(self)
+
+    def set_exception(self, error: BaseException) -> None:
+        self._ended, self._error = True, error
+        if self._callback is not None:
+            self._driver.go_on(self)
+
+    # ---- for the task ----
+
+    def get_loop(self) -> Any:
+        return self._driver.loop
+
+    def add_done_callback(self, callback: Any, *, context: Any = None) -> None:
+        self._callback, self._context = callback, context
+
+    def cancel(self, msg: Any = None) -> bool:
+        """A task that is cancelled goes on in the next turn, as always."""
+        if self._ended:
+            return False
+        import asyncio
+
+        self._ended, self._error = True, asyncio.CancelledError() if msg is None else asyncio.CancelledError(msg)
+        if self._callback is not None:
+            self._driver.loop.call_soon(self._callback, self, context=self._context)
+        return True
+
+    def result(self) -> Any:
+        if self._error is not None:
+            raise self._error
+        return self._value
+
+    def __await__(self) -> Generator[EagerFuture, None, Any]:
+        if not self._ended:
+            self._asyncio_future_blocking = True
+            yield self
+        return self.result()
+
+
 class AsyncioDriver:
     """One `add_reader`: when the descriptor is readable, Worker.progress is called, a function in C."""
 
-    def __init__(self, worker: _core.Worker, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, worker: Worker, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
         self.future = loop.create_future
+        self.waiter: Callable[[], Any] = self._eager_future if worker.eager else loop.create_future
         self._fd = worker.fd()
-        loop.add_reader(self._fd, worker.progress)
+        self._progress = worker.progress
+        self._is_eager = False
+        self._raised: BaseException | None = None
+        loop.add_reader(self._fd, self._readable if worker.eager else worker.progress)
+
+    def _eager_future(self) -> EagerFuture:
+        return EagerFuture(self)
+
+    def _readable(self) -> None:
+        self._is_eager = True
+        try:
+            self._progress()
+        finally:
+            self._is_eager = False
+        if self._raised is not None:
+            raised, self._raised = self._raised, None
+            raise raised
+
+    def go_on(self, future: EagerFuture) -> None:
+        """Runs the task that waits: no task runs in the reader's callback. Elsewhere one may: then in the loop's next turn."""
+        if not self._is_eager or self._raised is not None:
+            self.loop.call_soon(future._callback, future, context=future._context)
+            return
+        self._is_eager = False  # this task may call Worker.progress, too
+        try:
+            future._context.run(future._callback, future)
+        except BaseException as error:  # SystemExit and KeyboardInterrupt end the loop
+            self._raised = error
+        finally:
+            self._is_eager = True
 
     def stop(self) -> None:
         if not self.loop.is_closed():
@@ -78,7 +168,7 @@ class PollDriver:
     """No loop: Worker.run drives the worker until its coroutine has ended."""
 
     loop = None
-    future = PollFuture
+    future = waiter = PollFuture
 
     def stop(self) -> None:
         pass

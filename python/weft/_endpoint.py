@@ -153,7 +153,7 @@ class Endpoint(_core.Endpoint):
         self._receives.add(request)
         # As Worker.complete, without a coroutine more: this is the path of every message that is waited for.
         driver = self.worker._drive()
-        request.future = future = driver.future()
+        request.future = future = driver.waiter()
         try:
             return (await future)[0]
         except errors.CancelledError:

@@ -71,6 +71,8 @@ class TrioDriver:
     def future(self) -> TrioFuture:
         return TrioFuture(self)
 
+    waiter = future
+
     def stop(self) -> None:
         trio.lowlevel.notify_closing(self._fd)
 

@@ -1,5 +1,6 @@
 """Other loops than asyncio's own, and the benchmark as a program."""
 import asyncio
+import contextvars
 import json
 import os
 import pty
@@ -178,6 +179,101 @@ class Benchmark(unittest.TestCase):
         self.assertEqual(program.returncode, 0)
         self.assertIn(b"[%s] 100 %%" % (b"#" * 40), said)
         self.assertRegex(table, r"(?s)median.*\n +8 B .*\n *68.3594 KiB ")
+
+
+class Eager(unittest.TestCase):
+    """Tasks that go on within the callback in which their operation ended."""
+
+    def over(self, body, **how):
+        """body(client, server): two ends of one connection, of workers of this loop."""
+
+        async def live():
+            async with weft.Worker(eager=True) as one, weft.Worker(eager=True) as other:
+                listener = one.listen()
+                client = await other.connect(listener.uri)
+                await body(client, await listener.accept())
+
+        asyncio.run(live(), **how)
+
+    @staticmethod
+    def callers():
+        frame, names = sys._getframe(1), []
+        while frame is not None:
+            names.append(frame.f_code.co_name)
+            frame = frame.f_back
+        return names
+
+    def test_a_task_goes_on_in_the_callback_and_in_its_own_context(self):
+        async def body(client, server):
+            name = contextvars.ContextVar("name")
+
+            async def receives():
+                name.set("mine")
+                got = bytearray(1)
+                task = asyncio.current_task()
+                await server.recv(got)
+                self.assertIn("_readable", self.callers())
+                self.assertIs(asyncio.current_task(), task)
+                self.assertEqual((name.get(), got), ("mine", b"x"))
+                server.worker.progress()  # another turn, within this one
+                await asyncio.sleep(0)
+                self.assertNotIn("_readable", self.callers())
+
+            task = asyncio.ensure_future(receives())
+            await asyncio.sleep(0)
+            await client.send(b"x")
+            await task
+
+        self.over(body)
+        self.over(body, debug=True)
+
+    def test_a_cancelled_task_goes_on_in_the_next_turn_with_all_that_it_has(self):
+        async def body(client, server):
+            order = []
+
+            async def receives():
+                try:
+                    await server.recv(bytearray(1))
+                except asyncio.CancelledError as error:
+                    order.append(("cancelled", *error.args))
+                    raise
+
+            task = asyncio.ensure_future(receives())
+            await asyncio.sleep(0)
+            task.cancel("why")
+            order.append("goes on")
+            with self.assertRaises(asyncio.CancelledError):
+                await task
+            self.assertEqual(order, ["goes on", ("cancelled", "why")])
+            with self.assertRaises(TimeoutError):
+                await asyncio.wait_for(server.recv(bytearray(1)), 0.01)
+            with self.assertRaises(weft.TimedOutError):
+                await server.recv(bytearray(1), deadline=0.01)
+            got = [bytearray(1) for _ in range(20)]
+            await asyncio.gather(*(server.recv(each, tag) for tag, each in enumerate(got)),
+                                 *(client.send(bytes([tag]), tag) for tag in range(20)))
+            self.assertEqual(b"".join(got), bytes(range(20)))
+
+        self.over(body)
+
+    def test_an_exit_of_a_task_is_the_loops(self):
+        async def body(client, server):
+            async def receives():
+                await server.recv(bytearray(1))
+                raise SystemExit(7)
+
+            async def after():
+                await server.recv(bytearray(1), 2)
+
+            tasks = [asyncio.ensure_future(each()) for each in (receives, after)]
+            await asyncio.sleep(0)
+            await asyncio.gather(client.send(b"x"), client.send(b"y", 2))
+            await tasks[1]
+            await asyncio.sleep(60)
+
+        with self.assertRaises(SystemExit) as caught:
+            self.over(body)
+        self.assertEqual(caught.exception.code, 7)
 
 
 if __name__ == "__main__":
