@@ -12,7 +12,7 @@ import tempfile
 import time
 
 NET = "10.77.0"
-BEGIN = "mount -t tmpfs tmpfs /dev/shm && hostname {name} && exec sleep infinity"
+BEGIN = "mount -t tmpfs tmpfs /dev/shm && hostname {name} && exec cat"
 
 
 def run(*command):
@@ -41,7 +41,7 @@ class Hosts:
         self.holders, self.pids = [], []
         self.folder = tempfile.TemporaryDirectory(prefix="weft-bench-")
         try:
-            switch = self.hold("unshare", "--net", "--fork", "--kill-child", "sleep", "infinity")
+            switch = self.hold("unshare", "--net", "--fork", "--kill-child", "cat")
             self.within(switch, "ip", "link", "add", "bridge", "type", "bridge")
             self.within(switch, "ip", "link", "set", "bridge", "up")
             for i in range(n):
@@ -51,7 +51,8 @@ class Hosts:
             raise
 
     def hold(self, *command):
-        holder = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        """Until this program ends, however it ends: then the pipe is closed that `cat` reads."""
+        holder = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         self.holders.append(holder)
         return child_of(holder.pid)
 
@@ -73,6 +74,7 @@ class Hosts:
 
     def close(self):
         for holder in self.holders:
+            holder.stdin.close()
             holder.kill()
             holder.wait()
         self.holders = []
