@@ -49,7 +49,7 @@ static void open_ears(void) {
     endless = (struct work){{.run = run_again}, 0};
     for (int i = 0; i < MANY; i++) {
         CHECK_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, ears[i].fds), 0);
-        ears[i].watch = (struct aux_watch){recv_msg, ears[i].fds[0], 0};
+        ears[i].watch = (struct aux_watch){.ready = recv_msg, .fd = ears[i].fds[0]};
         ears[i].received = 0;
         CHECK_EQ(weft__aux_watch_start(r, &ears[i].watch, WATCH_READ), WEFT_OK);
     }

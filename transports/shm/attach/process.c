@@ -64,8 +64,8 @@ static weft_status_t make_process(struct shm_iface *iface, pid_t pid,
         if (fd >= 0) close(fd);
         return WEFT_ERR_NO_MEMORY;
     }
-    *process =
-        (struct shm_process){.iface = iface, .next = *bucket, .death = {died, fd, 0}, .pid = pid};
+    *process = (struct shm_process){
+        .iface = iface, .next = *bucket, .death = {.ready = died, .fd = fd}, .pid = pid};
     if (fd >= 0) st = weft__aux_watch_start(iface->iface.reactor, &process->death, WATCH_READ);
     if (st < 0) {
         end_process(process);
