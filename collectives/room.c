@@ -252,7 +252,7 @@ static void on_records(weft_ep_t *ep, weft_am_t *am, void *arg) {
 }
 
 /* That it came is all. */
-static void on_wake(weft_ep_t *ep, weft_am_t *am, void *arg) {}
+static void on_open(weft_ep_t *ep, weft_am_t *am, void *arg) {}
 
 /* ---- its life -------------------------------------------------------------------------------- */
 
@@ -260,7 +260,7 @@ static void set_handlers(weft_worker_t *worker, struct team_registry *room) {
     weft__am_handler_set(worker, COLL_WIRE_DATA, room ? on_data : NULL, room);
     weft__am_handler_set(worker, COLL_WIRE_GO, room ? on_go : NULL, room);
     weft__am_handler_set(worker, COLL_WIRE_NOTICE, room ? on_notice : NULL, room);
-    weft__am_handler_set(worker, COLL_WIRE_WAKE, room ? on_wake : NULL, room);
+    weft__am_handler_set(worker, COLL_WIRE_OPEN, room ? on_open : NULL, room);
     weft__am_handler_set(worker, COLL_WIRE_LEAVE, room ? on_leave : NULL, room);
     weft__am_handler_set(worker, COLL_WIRE_RELEASE, room ? on_release : NULL, room);
     weft__am_handler_set(worker, COLL_WIRE_AGREE, room ? on_agree : NULL, room);

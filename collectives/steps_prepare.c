@@ -204,7 +204,7 @@ static void open_peers(struct weft_coll *kept, const struct plan *plan) {
         bool meets = step->verb == STEP_SEND || step->verb == STEP_RECV || step->verb == STEP_PUT;
         uint32_t rank = meets ? coll_member(&kept->call, step->peer) : kept->team->rank;
         if (rank != kept->team->rank && !kept->team->member[rank].ep)
-            weft__coll_send(kept->team, rank, &(struct coll_message){.id = COLL_WIRE_WAKE});
+            weft__coll_send(kept->team, rank, &(struct coll_message){.id = COLL_WIRE_OPEN});
     }
 }
 

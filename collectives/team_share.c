@@ -101,9 +101,9 @@ static void share_within_host(weft_team_t *team) {
     struct segment *segment = NULL;
     team->mates = find_mates(team);
     if (!team->mates || !share->member || !leads(share)) return;
-    if (weft__team_segment_create(team, share->size, own->slot, own->nonce, &segment) == WEFT_OK)
-        team->opens = (uint64_t)getpid() << 32 | (uint32_t)segment->fd;
+    if (weft__team_segment_create(team, share->size, own->slot, own->nonce, &segment) < 0) return;
     take_segment(team, segment);
+    if (share->segment) team->opens = (uint64_t)getpid() << 32 | (uint32_t)segment->fd;
 }
 
 void weft__team_share(weft_team_t *team) {

@@ -151,8 +151,6 @@ void weft__py_gather(const struct buffers *buffers, char *to);
 /* ---- request.c ---- */
 struct request *weft__py_request(struct worker *worker, enum result gives);
 weft_op_t weft__py_op(struct request *request, unsigned long deadline_ms, uint32_t flags);
-/* An end in progress, that a further call joins. Gives it, or NULL: there is none. */
-PyObject *weft__py_joined(struct request *ending);
 /* Takes the request: its result, itself while it is in progress, or NULL and an exception. */
 PyObject *weft__py_posted(struct request *request, weft_status_t status);
 void weft__py_dropped(struct request *request); /* it was not posted */

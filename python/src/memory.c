@@ -107,7 +107,7 @@ static void released(struct request *request) {
 static PyObject *memory_release(PyObject *self, PyObject *unused) {
     struct memory *m = (struct memory *)self;
     if (!m->handle) Py_RETURN_NONE;
-    if (m->ending) return weft__py_joined(m->ending);
+    if (m->ending) return Py_NewRef((PyObject *)m->ending);
     if (m->exports) {
         PyErr_SetString(PyExc_BufferError, "arrays or views of this memory are still in use");
         return NULL;

@@ -119,10 +119,6 @@ static PyObject *polled(struct request *r) {
     return value;
 }
 
-PyObject *weft__py_joined(struct request *ending) {
-    return ending ? Py_NewRef((PyObject *)ending) : NULL;
-}
-
 PyObject *weft__py_posted(struct request *r, weft_status_t status) {
     if (status == WEFT_IN_PROGRESS) {
         Py_INCREF((PyObject *)r); /* the library's */

@@ -160,7 +160,7 @@ static void closed(struct request *request) {
 static PyObject *team_close(PyObject *self, PyObject *unused) {
     struct team *t = (struct team *)self;
     if (!t->handle || t->borrowed) Py_RETURN_NONE;
-    if (t->ending) return weft__py_joined(t->ending);
+    if (t->ending) return Py_NewRef((PyObject *)t->ending);
     struct request *r = weft__py_request(t->worker, GIVES_NONE);
     if (!r) return NULL;
     r->keep = Py_NewRef(self);

@@ -77,7 +77,7 @@ static void released(struct request *request) {
 static PyObject *view_release(PyObject *self, PyObject *unused) {
     struct view *v = (struct view *)self;
     if (!v->handle) Py_RETURN_NONE;
-    if (v->ending) return weft__py_joined(v->ending);
+    if (v->ending) return Py_NewRef((PyObject *)v->ending);
     struct request *r = weft__py_request(v->worker, GIVES_NONE);
     if (!r) return NULL;
     r->keep = Py_NewRef(self);

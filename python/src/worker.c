@@ -228,7 +228,7 @@ static PyObject *worker_address(PyObject *self, PyObject *unused) {
 static PyObject *worker_close(PyObject *self, PyObject *unused) {
     struct worker *w = (struct worker *)self;
     if (weft__py_open(w) < 0) return NULL;
-    if (w->ending) return weft__py_joined(w->ending);
+    if (w->ending) return Py_NewRef((PyObject *)w->ending);
     if (w->exports) {
         PyErr_SetString(PyExc_BufferError, "arrays or views of its regions are still in use");
         return NULL;

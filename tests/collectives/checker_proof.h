@@ -22,7 +22,7 @@ struct member {
     struct coll_shape shape; /* with its vectors */
     int32_t *memory;         /* a symbol an element: DST, then SCRATCH, then SRC unless in place */
     uint64_t base[N_COLL_BUFFERS], len[N_COLL_BUFFERS];
-    uint32_t *waits;      /* of each step: for so many others */
+    uint32_t *waits;      /* of each step: for how many others */
     uint32_t *mate_step;  /* of each send and receive: its other side */
     uint32_t *share_step; /* its steps through the segment of its group, from 1 */
     uint32_t n_shared;

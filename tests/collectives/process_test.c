@@ -293,7 +293,7 @@ static bool others_sleep(const struct process *p, uint32_t round) {
     return asleep;
 }
 
-/* The last one comes late: the others sleep meanwhile, and are woken by it. */
+/* The last one comes late: the others sleep until then, and are woken by it. */
 static void wait_for_the_last(struct process *p) {
     p->page->lines[p->rank] = (uint64_t)getpid();
     if (weft_barrier_wait(p->team) < 0) _exit(50);
