@@ -113,10 +113,33 @@ def newest_ucx(wheel):
     return Ucx("ucx newest", perftest, os.path.join(root, "lib"), os.path.join(root, "include"))
 
 
+def ucc_prefix():
+    """Where pkg-config finds UCC."""
+    try:
+        done = subprocess.run(["pkg-config", "--variable=prefix", "ucc"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    except OSError:
+        return None
+    return done.stdout.strip() or None
+
+
+class Ucc:
+    """UCC where it is installed, over the UCX that it was built with."""
+
+    def __init__(self, prefix, ucx):
+        folders = [os.path.join(prefix, "lib"), *([os.path.abspath(ucx)] if ucx else [])]
+        paths = [option for folder in folders for option in (f"-L{folder}", f"-Wl,-rpath,{folder}")]
+        self.library_path = ":".join(folders)
+        self.collectives = build([*C, f"-I{prefix}/include", *paths], "peers/ucc_collectives.c", os.path.join(CACHE, "ucc_collectives"),
+                                 ["-lucc", "-lucs"])
+
+    def environment(self, over):
+        return dict(os.environ, LD_LIBRARY_PATH=self.library_path, UCX_TLS="self,tcp" if over == "tcp" else "self,sm", UCX_LOG_LEVEL="error")
+
+
 class Available:
     """Paths of what is here; None for what is not, and `missing` says it in words."""
 
-    def __init__(self, weft, wheel):
+    def __init__(self, weft, wheel, ucc=None, ucc_ucx=None):
         os.makedirs(CACHE, exist_ok=True)
         self.weft, self.missing = weft, []
         self.weft_run = os.path.join(os.path.dirname(weft), "weft-run")
@@ -136,6 +159,10 @@ class Available:
                           os.path.join(CACHE, "gloo_allreduce"), ["-lgloo", "-lpthread"])
         self.gloo_collectives = build(["g++", "-std=c++17", "-O3", "-march=native"], "peers/gloo_collectives.cc",
                                       os.path.join(CACHE, "gloo_collectives"), ["-lgloo", "-lpthread"])
+        ucc = ucc or ucc_prefix()
+        self.ucc = Ucc(ucc, ucc_ucx) if ucc else None
+        if not self.ucc or not self.ucc.collectives:
+            self.ucc = self.miss("no UCC, which no package has: --ucc says where it is installed")
         self.libev_echo = build(C, "libev_echo_main.c", os.path.join(CACHE, "libev_echo"), ["-lev"])
         self.graph = build([*C, f"-I{os.path.dirname(BENCH)}/include", f"-L{os.path.dirname(BENCH)}/out/build",
                             f"-Wl,-rpath,{os.path.dirname(BENCH)}/out/build"], "graph_main.c", os.path.join(CACHE, "graph"), ["-lweft", "-lm"])

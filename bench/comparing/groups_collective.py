@@ -1,7 +1,7 @@
-"""Collectives, beside Open MPI, MPICH and gloo, each in its best setting."""
+"""Collectives, beside Open MPI, MPICH, UCC and gloo, each in its best setting."""
 
 from .group import Goal, Group
-from .samples import bare_barrier, gloo, gloo_collective, mpi_collective, weft
+from .samples import bare_barrier, gloo, gloo_collective, mpi_collective, ucc_collective, weft
 
 SIZES = {"8": 8, "1k": 1 << 10, "64k": 1 << 16, "1m": 1 << 20}
 OPERATIONS = ("allreduce", "bcast", "allgather", "alltoall", "reduce_scatter", "gather", "scatter", "reduce")
@@ -11,9 +11,11 @@ def members(here, operation, size, ranks, transport="auto"):
     """Polling where each rank has a core of its own; else as weft_worker_wait does."""
     mode = "poll" if ranks <= 2 else "wait"
     all_of = {"weft": weft(here, operation, transport, "p50_us", mode=mode, size=size, extra=("--ranks", str(ranks)))}
+    over = "tcp" if transport == "tcp" else "shm"
     for library in here.mpis:
-        over = "tcp" if transport == "tcp" else "shm"
         all_of[library.name] = mpi_collective(library, operation, size, ranks, over)
+    if here.ucc:
+        all_of["ucc"] = ucc_collective(here, operation, size, ranks, over)
     if operation == "allreduce" and here.gloo and ranks == 2 and transport == "tcp":
         all_of["gloo"] = gloo(here, "async", size)
         all_of["gloo busy"] = gloo(here, "busy", size)
@@ -36,6 +38,8 @@ def persistent(here, operation, ranks, transport="auto"):
     forms = {"weft": weft(here, operation, transport, "p50_us", mode=mode, extra=(*extra, "--persistent")),
              "weft, not persistent": weft(here, operation, transport, "p50_us", mode=mode, extra=extra)}
     over = ", tcp loopback" if transport == "tcp" else ""
+    if here.ucc:
+        forms["ucc, persistent"] = ucc_collective(here, operation, 8, ranks, "tcp" if over else "shm", ("persistent",))
     return Group(f"persistent {operation} of 8 B, {ranks} processes{over}", "us", forms, [Goal(0.8, "weft, not persistent")])
 
 

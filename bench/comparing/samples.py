@@ -36,11 +36,11 @@ def weft(here, test, transport, key="avg_us", mode="poll", size=8, extra=()):
     return run
 
 
-def tabbed(command, line=0, scale=1):
+def tabbed(command, line=0, scale=1, env=None):
     """The value of a program that prints name TAB value TAB unit; of the line so named, or of that number."""
 
     def run():
-        for number, row in enumerate((output_of([*command]) or "").splitlines()):
+        for number, row in enumerate((output_of([*command], env=env) or "").splitlines()):
             name, value = row.split("\t")[:2]
             if line in (number, name):
                 return float(value) * scale
@@ -157,6 +157,11 @@ def bare_barrier(here, how, ranks):
 
 def gloo_collective(here, operation, size, ranks):
     return lambda: tabbed([here.gloo_collectives, operation, str(ranks), str(size), str(run_seconds)])()
+
+
+def ucc_collective(here, operation, size, ranks, over="shm", extra=()):
+    command = [here.ucc.collectives, operation, str(ranks), str(size), str(run_seconds), *extra]
+    return lambda: tabbed(command, env=here.ucc.environment(over))()
 
 
 def gloo(here, mode, size):
