@@ -27,7 +27,7 @@
 #include <ucc/api/ucc.h>
 #include <unistd.h>
 
-enum { RANKS_MOST = 64, RECORD_MOST = 1 << 16, TIMES_MOST = 1000 };
+enum { RANKS_MOST = 256, RECORD_MOST = 1 << 13, TIMES_MOST = 1000 };
 
 /* ---- what the processes share ---------------------------------------------------------------- */
 
