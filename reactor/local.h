@@ -108,6 +108,7 @@ struct reactor {
     struct reactor_outer outer;
 
     struct spin spin;
+    uint64_t spun_at; /* when a spin for a host's loop ended in vain; 0: it has come back since */
     unsigned waits_without_spin;
     bool oversubscribed; /* another process wants this core */
 
@@ -125,6 +126,9 @@ struct reactor {
     /* not OK: it stands for a reactor that is missing, and every check returns this */
     weft_status_t dormant;
 };
+
+/* wait.c: the host's loop calls again, and may have slept since a spin in vain. */
+void weft__wait_came_back(struct reactor *r);
 
 /* turn.c */
 enum look { POLL_MEMORY, POLL_TIMERS, POLL_KERNEL }; /* each includes those before */

@@ -74,6 +74,7 @@ int weft__reactor_fd(struct reactor *r);
 int weft__reactor_fd_level(struct reactor *r);
 void weft__reactor_wake(struct reactor *r); /* any thread, signal handler */
 weft_status_t weft__reactor_wait(struct reactor *r, int timeout_ms);
+int weft__reactor_spin(struct reactor *r);
 weft_status_t weft__reactor_call(struct reactor *r, void (*fn)(void *), void *arg); /* any thread */
 /*
  * A thread that is not the program's is to drive it: from now on the worker's fd is readable as

@@ -178,6 +178,7 @@ static __attribute__((noinline)) int progress_slow(struct reactor *r, unsigned b
         return weft__fail(WEFT_ERR_FORKED,
                           "the worker belongs to the parent of this forked process");
     if (wakeup_is_armed(r)) weft__wakeup_disarm(r);
+    if (r->spun_at) weft__wait_came_back(r);
     bool look = (due && enough_time_went_by(r)) || r->fd_taken;
     return settled(r, weft__turn_run(r, budget, look ? POLL_KERNEL : POLL_MEMORY));
 }

@@ -131,3 +131,43 @@ weft_status_t weft__reactor_wait(struct reactor *r, int timeout_ms) {
     if (r->fd_taken) weft__wakeup_settle(r);
     return outcome == SOMETHING ? WEFT_OK : WEFT_ERR_TIMED_OUT;
 }
+
+/* ---- for a host's loop ----------------------------------------------------------------------- */
+
+void weft__wait_came_back(struct reactor *r) {
+    spin_slept(&r->spin, weft__real_now() - r->spun_at);
+    r->spun_at = 0;
+}
+
+/* The host has other things to do, so a worker whose core others want does not look at all for a
+ * while, and never longer than `most`. */
+static enum outcome spin_in_host(struct reactor *r) {
+    uint64_t ns = spin_look(&r->spin);
+    enum outcome outcome = spin(r, ns, weft__real_now() + r->spin.most);
+    if (outcome == GONE) return GONE;
+    if (r->oversubscribed) r->waits_without_spin = WAITS_WITHOUT_SPIN;
+    r->oversubscribed = false;
+    return outcome;
+}
+
+int weft__reactor_spin(struct reactor *r) {
+    if (r->in_turn)
+        return weft__fail(WEFT_ERR_BUSY, "weft_worker_spin was called from within a callback");
+    if (forked(r))
+        return weft__fail(WEFT_ERR_FORKED,
+                          "the worker belongs to the parent of this forked process");
+    if (r->virtual.clock || !r->spin.most) return 0;
+    if (r->spun_at) weft__wait_came_back(r);
+    if (r->waits_without_spin) {
+        r->waits_without_spin--;
+        return 0;
+    }
+    uint64_t handled = r->handled;
+    if (wakeup_is_armed(r)) weft__wakeup_disarm(r);
+    enum outcome outcome = spin_in_host(r);
+    if (outcome == GONE) return 0;
+    if (r->fd_taken) weft__wakeup_settle(r);
+    if (outcome == NOTHING) r->spun_at = weft__real_now();
+    bool woken = outcome == SOMETHING && r->handled == handled; /* the fd is silent */
+    return woken ? 1 : (int)(r->handled - handled);
+}

@@ -484,6 +484,15 @@ void weft_worker_wake(weft_worker_t *worker) {
     if (worker->driver.has_thread && check_driven(worker) == WEFT_OK) weft__thread_wake(worker);
 }
 
+int weft_worker_spin(weft_worker_t *worker) {
+    if (!worker) return weft__fail(WEFT_ERR_INVALID_PARAM, "worker is NULL");
+    worker = weft__worker_itself(worker);
+    weft_status_t st =
+        worker->driver.has_thread ? check_driven(worker) : weft__worker_check(worker);
+    if (st < 0 || worker->driver.has_thread) return st;
+    return weft__reactor_spin(worker->reactor);
+}
+
 weft_status_t weft_worker_wait(weft_worker_t *worker, int timeout_ms) {
     if (!worker) return weft__fail(WEFT_ERR_INVALID_PARAM, "worker is NULL");
     worker = weft__worker_itself(worker);

@@ -155,6 +155,21 @@ WEFT_API void weft_worker_wake(weft_worker_t *worker);
 WEFT_API weft_status_t weft_worker_wait(weft_worker_t *worker, int timeout_ms);
 
 /*
+ * For a program that watches weft_worker_fd, when it has done what one report brought: looks for
+ * more, as weft_worker_wait does before it sleeps, and returns how many events it handled; a
+ * weft_worker_wake counts as one. So the answer of a peer that is awake costs no sleep and no
+ * wake-up. After a look that found something it looks for half of the setting worker.spin,
+ * otherwise for a 25th, and after short sleeps now and then for all of it. Looks in vain take at
+ * most an eighth of the time slept, besides one of a 25th for each sleep and one of a half after
+ * the last find. While other threads want the core it does not look. The descriptor is armed when
+ * it returns.
+ *
+ * It returns 0 for a worker with a thread of its own. A negative result is a weft_status_t: BUSY
+ * within a callback, WRONG_THREAD, FORKED.
+ */
+WEFT_API int weft_worker_spin(weft_worker_t *worker);
+
+/*
  * Runs `fn(arg)` on the worker's thread, in the order posted, in every thread mode. Any thread.
  * Errors: NO_MEMORY; FORKED; CLOSED during the last functions that the worker runs before it ends.
  */

@@ -171,6 +171,24 @@ static PyObject *worker_progress(PyObject *self, PyObject *const *args, Py_ssize
     return PyLong_FromSsize_t(n > reported ? n : reported);
 }
 
+static int spin(weft_worker_t *worker, int unused) {
+    return weft_worker_spin(worker);
+}
+
+/* How much it handled and reported; -1: raised. */
+static Py_ssize_t look(struct worker *w) {
+    int n = drive(w, spin, 0);
+    Py_ssize_t reported = weft__py_deliver(w);
+    if (n < 0) return weft__py_raise(w->state, n), -1;
+    return n > reported ? n : reported;
+}
+
+static PyObject *worker_spin(PyObject *self, PyObject *unused) {
+    struct worker *w = (struct worker *)self;
+    Py_ssize_t n = weft__py_open(w) < 0 ? -1 : look(w);
+    return n < 0 ? NULL : PyLong_FromSsize_t(n);
+}
+
 /* Sleeps on the descriptor rather than in weft_worker_wait, which signals do not end. */
 static int sleep_on(struct worker *w, int fd, int timeout_ms) {
     struct pollfd ready = {.fd = fd, .events = POLLIN};
@@ -193,6 +211,9 @@ static PyObject *worker_wait(PyObject *self, PyObject *args) {
         Py_ssize_t reported = weft__py_deliver(w);
         if (n < 0) return weft__py_raise(w->state, n);
         if (n || reported || slept || !w->handle) Py_RETURN_TRUE;
+        Py_ssize_t found = timeout_ms && !w->unlock ? look(w) : 0;
+        if (found < 0) return NULL;
+        if (found || !w->handle) Py_RETURN_TRUE;
         uint64_t now = weft_worker_now(w->handle);
         int left = timeout_ms < 0 ? -1 : now >= end ? 0 : (int)((end - now + 999999) / 1000000);
         while ((n = sleep_on(w, fd, left)) < 0) {
@@ -315,6 +336,8 @@ static int set_polls(PyObject *self, PyObject *value, void *unused) {
 static PyMethodDef methods[] = {
     {"progress", (PyCFunction)(void (*)(void))worker_progress, METH_FASTCALL,
      "progress(budget=0) -> int: handles events, reports completions, and returns their number."},
+    {"spin", worker_spin, METH_NOARGS,
+     "spin() -> int: looks for what comes soon, as wait does before it sleeps; as progress."},
     {"wait", worker_wait, METH_VARARGS,
      "wait(timeout_ms=-1) -> bool: sleeps until an event was handled; False after the timeout."},
     {"fd", worker_fd, METH_NOARGS,

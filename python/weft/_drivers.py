@@ -83,30 +83,47 @@ class EagerFuture:
 
 
 class AsyncioDriver:
-    """One `add_reader`: when the descriptor is readable, Worker.progress is called, a function in C."""
+    """One `add_reader`: when the descriptor is readable, Worker.progress is called, a function in C. What that brought is
+    followed by a look for what comes soon (Worker.spin), after the tasks that go on."""
 
     def __init__(self, worker: Worker, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
         self.future = loop.create_future
         self.waiter: Callable[[], Any] = self._eager_future if worker.eager else loop.create_future
         self._fd = worker.fd()
-        self._progress = worker.progress
-        self._is_eager = False
+        self._progress, self._spin = worker.progress, worker.spin
+        self._turn: Callable[[Callable[[], int]], int] = self._eager_turn if worker.eager else _plain_turn
+        self._looks = worker.spins
+        self._is_eager = self._is_looking = self._stopped = False
         self._raised: BaseException | None = None
-        loop.add_reader(self._fd, self._readable if worker.eager else worker.progress)
+        reader: Callable[[], Any] = self._readable if worker.spins or worker.eager else worker.progress
+        loop.add_reader(self._fd, reader)
 
     def _eager_future(self) -> EagerFuture:
         return EagerFuture(self)
 
     def _readable(self) -> None:
+        if self._turn(self._progress) and self._looks and not self._is_looking:
+            self._is_looking = True
+            self.loop.call_soon(self._look)
+
+    def _look(self) -> None:
+        """The tasks that the last turn ended have run."""
+        self._is_looking = False
+        if not self._stopped and self._turn(self._spin):
+            self._is_looking = True
+            self.loop.call_soon(self._look)
+
+    def _eager_turn(self, turn: Callable[[], int]) -> int:
         self._is_eager = True
         try:
-            self._progress()
+            handled = turn()
         finally:
             self._is_eager = False
         if self._raised is not None:
             raised, self._raised = self._raised, None
             raise raised
+        return handled
 
     def go_on(self, future: EagerFuture) -> None:
         """Runs the task that waits: no task runs in the reader's callback. Elsewhere one may: then in the loop's next turn."""
@@ -122,6 +139,7 @@ class AsyncioDriver:
             self._is_eager = True
 
     def stop(self) -> None:
+        self._stopped = True
         if not self.loop.is_closed():
             self.loop.remove_reader(self._fd)
 
@@ -137,6 +155,10 @@ class AsyncioDriver:
 
         await asyncio.wait([future], timeout=seconds)
         return future.done()
+
+
+def _plain_turn(turn: Callable[[], int]) -> int:
+    return turn()
 
 
 class PollFuture:

@@ -56,6 +56,7 @@ class Worker(_core.Worker):
     """
 
     eager = False
+    spins = True
     _driver: Any = None
     _next_number = 1
     _by_address: set[Endpoint]
@@ -69,6 +70,8 @@ class Worker(_core.Worker):
         self.polls = polls
         if eager is not None:
             self.eager = eager
+        if unlock:
+            self.spins = False
         self.endpoint_type = Endpoint
         self._by_address = set()
         self._allocators = {}

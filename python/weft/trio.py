@@ -112,8 +112,10 @@ class TrioDriver:
                     await trio.lowlevel.wait_readable(self._fd)
                 except trio.ClosedResourceError:
                     return
-                if not self._worker.closed:
-                    self._worker.progress()
+                handled = 0 if self._worker.closed else self._worker.progress()
+                while handled and self._worker.spins and not event.is_set():
+                    await trio.lowlevel.checkpoint()  # the tasks that this brought forward
+                    handled = 0 if self._worker.closed else self._worker.spin()
         finally:
             self._is_watched = False
             watchers, self._next = self._next, trio.Event()

@@ -181,6 +181,83 @@ class Benchmark(unittest.TestCase):
         self.assertRegex(table, r"(?s)median.*\n +8 B .*\n *68.3594 KiB ")
 
 
+class Counting(weft.Worker):
+    """Counts how often its loop looks for more."""
+
+    looks = 0
+
+    def spin(self):
+        self.looks += 1
+        return super().spin()
+
+
+class Looks(unittest.TestCase):
+    """After what a report brought, the loop looks for what comes soon."""
+
+    async def talk(self, one, other, rounds=200):
+        listener = one.listen()
+        client = await other.connect(listener.uri)
+        server, got = await listener.accept(), bytearray(1)
+        for number in range(rounds):
+            await client.send(bytes([number % 256]))
+            await server.recv(got)
+            await server.send(got)
+            await client.recv(got)
+            self.assertEqual(got[0], number % 256)
+        return client, server
+
+    def test_a_worker_looks_after_what_came_and_not_while_nothing_comes(self):
+        async def body():
+            async with Counting() as one, Counting(eager=True) as other:
+                ends = await self.talk(one, other)
+                self.assertGreater(one.looks, 0)
+                self.assertGreater(other.looks, 0)
+                before = None
+                while before != (one.looks, other.looks):  # the library has messages of its own to end
+                    before = one.looks, other.looks
+                    await asyncio.sleep(0.05)
+                del ends
+
+        asyncio.run(asyncio.wait_for(body(), 60))
+
+    def test_tasks_run_between_looks_and_a_close_ends_them(self):
+        async def body():
+            turns = 0
+
+            async def others():
+                nonlocal turns
+                while True:
+                    turns += 1
+                    await asyncio.sleep(0)
+
+            task = asyncio.ensure_future(others())
+            async with weft.Worker() as one, weft.Worker(eager=True) as other:
+                await self.talk(one, other)
+                self.assertGreater(turns, 100)
+                for worker in (one, other):
+                    worker._driver._readable()  # what it posts is of a worker that is closed by then
+            task.cancel()
+            await asyncio.sleep(0)
+
+        asyncio.run(body())
+
+    def test_a_worker_that_unlocks_does_not_look(self):
+        async def body():
+            async with Counting(unlock=True) as one, Counting(settings={"worker.spin": "0"}) as other:
+                await self.talk(one, other)
+                self.assertEqual(one.looks, 0)
+                self.assertEqual(super(Counting, other).spin(), 0)
+
+        asyncio.run(body())
+
+    def test_a_worker_without_a_loop_looks_before_it_sleeps(self):
+        with weft.Worker() as one:
+            self.assertEqual(one.spin(), 0)
+            self.assertFalse(one.wait(1))
+            one.wake()
+            self.assertTrue(one.wait(20000))
+
+
 class Eager(unittest.TestCase):
     """Tasks that go on within the callback in which their operation ended."""
 
@@ -212,12 +289,12 @@ class Eager(unittest.TestCase):
                 got = bytearray(1)
                 task = asyncio.current_task()
                 await server.recv(got)
-                self.assertIn("_readable", self.callers())
+                self.assertIn("_eager_turn", self.callers())
                 self.assertIs(asyncio.current_task(), task)
                 self.assertEqual((name.get(), got), ("mine", b"x"))
                 server.worker.progress()  # another turn, within this one
                 await asyncio.sleep(0)
-                self.assertNotIn("_readable", self.callers())
+                self.assertNotIn("_eager_turn", self.callers())
 
             task = asyncio.ensure_future(receives())
             await asyncio.sleep(0)

@@ -77,6 +77,24 @@ const struct host host_epoll_edge = {
 const struct host host_epoll_nested = {
     .name = "epoll, nested", .open = open_nested, .step = step_epoll, .close = close_epoll};
 
+/* ---- epoll, and a look for more before it sleeps -------------------------------------------- */
+
+static void step_spin(struct host *host, int timeout_ms) {
+    struct epoll_event event;
+    if (epoll_wait(host->fd, &event, 1, timeout_ms) <= 0) return;
+    host_progress(host);
+    while (weft__reactor_spin(host->r) > 0)
+        ;
+}
+const struct host host_spin_level = {.name = "epoll, level-triggered only, that spins",
+                                     .open = open_level,
+                                     .step = step_spin,
+                                     .close = close_epoll};
+const struct host host_spin_edge = {.name = "epoll, edge-triggered, that spins",
+                                    .open = open_edge,
+                                    .step = step_spin,
+                                    .close = close_epoll};
+
 /* ---- libev: a watcher on the fd, and the worker in the loop itself --------------------------- */
 
 static void on_fd(struct ev_loop *loop, ev_io *w, int revents) {

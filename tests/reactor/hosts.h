@@ -28,7 +28,7 @@ struct host {
 };
 
 extern const struct host host_poll, host_select, host_epoll, host_epoll_level, host_epoll_edge,
-    host_epoll_nested, host_ev_io, host_ev_native;
+    host_epoll_nested, host_spin_level, host_spin_edge, host_ev_io, host_ev_native;
 
 /* What a host calls when the fd was reported. */
 void host_progress(struct host *host);

@@ -18,6 +18,12 @@ TEST(messages_wake_edge_triggered_epoll) {
 TEST(messages_wake_nested_epoll) {
     CHECK(traffic_passes(&host_epoll_nested));
 }
+TEST(messages_wake_level_triggered_epoll_that_spins) {
+    CHECK(traffic_passes(&host_spin_level));
+}
+TEST(messages_wake_edge_triggered_epoll_that_spins) {
+    CHECK(traffic_passes(&host_spin_edge));
+}
 TEST(messages_wake_libev_by_the_fd) {
     CHECK(traffic_passes(&host_ev_io));
 }

@@ -20,6 +20,12 @@ TEST(wakes_edge_triggered_epoll) {
 TEST(wakes_nested_epoll) {
     CHECK(scenarios_pass(&host_epoll_nested));
 }
+TEST(wakes_level_triggered_epoll_that_spins) {
+    CHECK(scenarios_pass(&host_spin_level));
+}
+TEST(wakes_edge_triggered_epoll_that_spins) {
+    CHECK(scenarios_pass(&host_spin_edge));
+}
 TEST(wakes_libev_by_the_fd) {
     CHECK(scenarios_pass(&host_ev_io));
 }

@@ -39,6 +39,7 @@ static void worker_answers(void *object, int wanted) {
     ANSWERS(weft_worker_address(w, bytes, &len));
     ANSWERS(weft_worker_progress(w, 0));
     ANSWERS(weft_worker_wait(w, 0));
+    ANSWERS(weft_worker_spin(w));
     ANSWERS(weft_worker_fd(w));
     ANSWERS(weft_worker_fd_level(w));
     ANSWERS(weft_worker_post(w, not_called, NULL));
