@@ -55,10 +55,20 @@ struct segment_peer {
     struct cuda_export src, dst; /* `len` 0: it has none */
 };
 
-/* The memory that a member lets the others read in one use: addresses in its process. */
+/* Where a buffer lies: in the process of its member, and in a memfd that others may map. */
+struct segment_place {
+    uint64_t address;
+    uint64_t inode;       /* of the memfd; 0: in none */
+    uint64_t offset, len; /* there, and as far as the region goes */
+    uint32_t fd;          /* in the process of its member */
+};
+
+/* The memory that a member lets the others read in one use. */
 struct segment_offer {
     _Alignas(SEGMENT_LINE) _Atomic uint64_t use; /* its number, plus one: written last */
-    uint64_t src, dst, blocks, len;
+    uint64_t blocks, len;                        /* an address; bytes of a block */
+    uint64_t released;                           /* exposed regions of the member, so far */
+    struct segment_place src, dst;
 };
 
 /* A member's part of one use, whole in one line of the cache. */

@@ -1,7 +1,7 @@
 /*
- * Large blocks between members of one host: each offers the address of its memory in the segment.
- * A member that needs a block reads it there, by process_vm_readv. So every byte is copied once,
- * and a vector that is reduced by slices is read where it lies.
+ * Large blocks between members of one host: each offers the place of its memory in the segment. A
+ * member that needs a block reads it there (offered.h). So every byte is copied once, and a vector
+ * that is reduced by slices is read where it lies.
  *
  * No member writes to the memory of another. A member gives its buffers back when all that read
  * from them have said so, or when it has withdrawn its offers. A reader looks for that after each
@@ -11,16 +11,15 @@
  * Members enter and read in the order of the uses. An offer is written again when all have read
  * what they read in the use that had its place.
  */
-#define _GNU_SOURCE
 #include <base/counters.h>
 #include <errno.h>
 #include <reactor/reactor.h>
 #include <string.h>
-#include <sys/uio.h>
 #include <transports/vm_speed.h>
 #include <unistd.h>
 
 #include "collective.h"
+#include "offered.h"
 
 /* Bytes of a reduction at a time, which stay in the cache, and of a turn of the worker. */
 enum { PIECE = 64 << 10, TURN_BYTES = 1 << 20 };
@@ -133,33 +132,32 @@ static const uint8_t *given(const struct collective *c) {
 
 /* ---- reading the memory of another ----------------------------------------------------------- */
 
-static bool read_memory(const weft_team_t *team, uint32_t rank, uint64_t from, void *to,
-                        size_t len) {
-    const struct segment_member *member = &team->segment->member[rank];
-    uint64_t nonce = 0, probe = atomic_load_explicit(&member->probe, memory_order_relaxed);
-    struct iovec here[] = {{&nonce, sizeof nonce}, {to, len}};
-    struct iovec there[] = {{(void *)(uintptr_t)probe, sizeof nonce},
-                            {(void *)(uintptr_t)from, len}};
-    pid_t pid = (pid_t)atomic_load_explicit(&member->pid, memory_order_relaxed);
-    ssize_t n = process_vm_readv(pid, here, 2, there, 2, 0);
-    atomic_thread_fence(memory_order_acquire);
-    return n == (ssize_t)(sizeof nonce + len) && nonce == team->record[rank].nonce &&
-           !atomic_load_explicit(&member->withdrawn, memory_order_relaxed);
-}
-
-/* False: the team has failed. */
-static bool read_from(const struct collective *c, uint32_t rank, uint64_t from, void *to,
-                      size_t len) {
-    if (len == 0 || read_memory(c->team, rank, from, to, len)) return true;
-    weft__log(c->team->worker->context, WEFT_LOG_INFO, "collectives",
-              "the memory of rank %u cannot be read: %s", rank, strerror(errno));
-    weft__team_fail(c->team, WEFT_ERR_PEER_FAILED, rank);
-    return false;
-}
-
 static const struct segment_offer *offer_of(const struct collective *c, uint32_t rank) {
     return segment_offer(c->team->segment, c->first_use, rank);
 }
+
+static void lose_memory(const struct collective *c, uint32_t rank) {
+    weft__log(c->team->worker->context, WEFT_LOG_INFO, "collectives",
+              "the memory of rank %u cannot be read: %s", rank, strerror(errno));
+    weft__team_fail(c->team, WEFT_ERR_PEER_FAILED, rank);
+}
+
+static bool copy_from(const struct collective *c, uint32_t rank, const struct segment_place *place,
+                      uint64_t at, void *to, size_t len) {
+    const uint8_t *mapped = weft__offered_map(c->team, rank, offer_of(c, rank), place, at, len);
+    if (!mapped) return weft__offered_read(c->team, rank, place->address + at, to, len);
+    memcpy(to, mapped, len);
+    return weft__offered_stands(c->team, rank);
+}
+
+/* False: the team has failed. */
+static bool read_from(const struct collective *c, uint32_t rank, const struct segment_place *place,
+                      uint64_t at, void *to, size_t len) {
+    if (len == 0 || copy_from(c, rank, place, at, to, len)) return true;
+    lose_memory(c, rank);
+    return false;
+}
+
 static bool has_offered(const struct collective *c, uint32_t rank) {
     return atomic_load_explicit(&offer_of(c, rank)->use, memory_order_acquire) > c->first_use;
 }
@@ -229,8 +227,9 @@ static void single_copy_enter(struct collective *c) {
     c->team->offers.entered++;
     c->stage = READING;
     if (is_offering(c)) {
-        offer->src = (uintptr_t)given(c);
-        offer->dst = (uintptr_t)c->call.dst;
+        weft__offered_place(c->team, given(c), &offer->src);
+        weft__offered_place(c->team, uses[c->call.kind].slices ? c->call.dst : NULL, &offer->dst);
+        offer->released = c->team->worker->memory.exposed.generation;
         offer->blocks = (uintptr_t)c->blocks;
         offer->len = coll_bytes(&c->call);
         atomic_store_explicit(&offer->use, c->first_use + 1, memory_order_release);
@@ -242,6 +241,7 @@ static void single_copy_enter(struct collective *c) {
 /* ---- blocks of others ------------------------------------------------------------------------ */
 
 struct range {
+    const struct segment_place *place; /* of the one that is read */
     uint64_t from, to, len;
 };
 
@@ -250,7 +250,7 @@ static bool find_block(const struct collective *c, uint32_t rank, struct range *
     const struct segment_offer *offer = offer_of(c, rank);
     uint64_t bytes = coll_bytes(&c->call);
     struct piece block = {0, bytes};
-    *range = (struct range){offer->src, 0, bytes};
+    *range = (struct range){&offer->src, 0, 0, bytes};
     switch (c->call.kind) {
     case COLL_SCATTER: block.offset = c->team->rank * bytes; break;
     case COLL_ALLTOALL: block.offset = c->team->rank * bytes; /* fall through */
@@ -266,9 +266,10 @@ static bool find_block(const struct collective *c, uint32_t rank, struct range *
     default: break;
     }
     if (uses[c->call.kind].blocks &&
-        !read_from(c, rank, offer->blocks + c->team->rank * sizeof block, &block, sizeof block))
+        !read_from(c, rank, &(struct segment_place){.address = offer->blocks},
+                   c->team->rank * sizeof block, &block, sizeof block))
         return false;
-    range->from += block.offset;
+    range->from = block.offset;
     if (block.len == range->len) return true;
     weft__team_fail(c->team, WEFT_ERR_PROTOCOL, rank);
     return false;
@@ -325,8 +326,8 @@ static uint32_t next_to_take(const struct collective *c) {
 static bool take_range(struct collective *c, uint32_t rank, const struct range *range,
                        size_t *budget) {
     size_t len = at_most(range->len - c->at, *budget);
-    if (!read_from(c, rank, range->from + c->at, (uint8_t *)c->call.dst + range->to + c->at, len))
-        return false;
+    uint8_t *to = (uint8_t *)c->call.dst + range->to + c->at;
+    if (!read_from(c, rank, range->place, range->from + c->at, to, len)) return false;
     c->taking = rank;
     c->at += len;
     *budget -= len;
@@ -344,7 +345,7 @@ static bool take_slice(struct collective *c, size_t *budget) {
     uint32_t rank = next_to_take(c);
     if (rank == UINT32_MAX) return false;
     struct piece slice = slice_of(c, rank);
-    struct range range = {offer_of(c, rank)->dst + slice.offset, slice.offset, slice.len};
+    struct range range = {&offer_of(c, rank)->dst, slice.offset, slice.offset, slice.len};
     return take_range(c, rank, &range, budget);
 }
 
@@ -354,20 +355,33 @@ static bool take_slice(struct collective *c, size_t *budget) {
 static struct range folded(const struct collective *c) {
     struct piece piece = {0, coll_bytes(&c->call)};
     if (c->call.kind == COLL_REDUCE && c->team->rank != c->call.root) return (struct range){0};
-    if (c->call.kind == COLL_REDUCE) return (struct range){0, 0, piece.len};
+    if (c->call.kind == COLL_REDUCE) return (struct range){.len = piece.len};
     if (uses[c->call.kind].slices) {
         piece = slice_of(c, c->team->rank);
-        return (struct range){piece.offset, piece.offset, piece.len};
+        return (struct range){.from = piece.offset, .to = piece.offset, .len = piece.len};
     }
     piece = src_block(c, c->team->rank);
-    return (struct range){piece.offset, 0, piece.len};
+    return (struct range){.from = piece.offset, .len = piece.len};
 }
 
 /* NULL: the team has failed. */
 static const uint8_t *operand(const struct collective *c, uint32_t rank, uint64_t at, size_t len,
                               uint8_t *room) {
     if (rank == c->team->rank) return given(c) + at;
-    return read_from(c, rank, offer_of(c, rank)->src + at, room, len) ? room : NULL;
+    const struct segment_offer *offer = offer_of(c, rank);
+    const uint8_t *mapped = weft__offered_map(c->team, rank, offer, &offer->src, at, len);
+    if (mapped) return mapped;
+    return read_from(c, rank, &offer->src, at, room, len) ? room : NULL;
+}
+
+/* What was mapped is read while it is reduced. */
+static bool all_stand(const struct collective *c) {
+    for (uint32_t r = 0; r < c->team->size; r++) {
+        if (r == c->team->rank || weft__offered_stands(c->team, r)) continue;
+        lose_memory(c, r);
+        return false;
+    }
+    return true;
 }
 
 /* In the order of ranks, so that the result does not depend on who reduces it. The last reduction
@@ -383,7 +397,7 @@ static bool fold_piece(const struct collective *c, const struct range *range, si
         coll_reduce(&c->call, to, left, right, len / c->call.width);
         left = to;
     }
-    return left != NULL;
+    return left && all_stand(c);
 }
 
 static bool all_offered(const struct collective *c) {
@@ -514,7 +528,8 @@ static uint64_t cost_of_read(const weft_team_t *team) {
     uint8_t to[64];
     for (int i = 0; i < 5; i++) {
         uint64_t begin = weft__real_now();
-        if (!read_memory(team, team->rank, (uintptr_t)team->all, to, sizeof to)) return UINT64_MAX;
+        if (!weft__offered_read(team, team->rank, (uintptr_t)team->all, to, sizeof to))
+            return UINT64_MAX;
         uint64_t took = weft__real_now() - begin;
         if (took < least) least = took;
     }
@@ -534,7 +549,8 @@ uint32_t weft__single_copy_least(const weft_team_t *team) {
     uint32_t next = (team->rank + 1) % team->size, bits = LEAST;
     uint64_t nonce, from = atomic_load(&team->segment->member[next].probe);
     struct vm_speed speed = weft__vm_speed();
-    if (!speed.read_ns || !read_memory(team, next, from, &nonce, sizeof nonce)) return UINT32_MAX;
+    if (!speed.read_ns || !weft__offered_read(team, next, from, &nonce, sizeof nonce))
+        return UINT32_MAX;
     uint64_t call = cost_of_read(team);
     if (call == UINT64_MAX) return UINT32_MAX;
     if (speed.read_ns / FAR_SLOWER > speed.copy_ns) return MOST;

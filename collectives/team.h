@@ -77,12 +77,13 @@ struct team_lines {
 
 /* The uses of the offers of the segment, at this member (single_copy.c). */
 struct team_offers {
-    uint64_t next;          /* for the next collective */
-    uint64_t entered, read; /* all uses below these, in order */
-    uint64_t read_by_all;   /* a lower bound */
-    uint64_t least;         /* bytes of a block from which on it pays; 0: it cannot be had */
-    uint64_t nonce;         /* of this member, where the others look for it */
-    uint8_t *scratch;       /* of reductions; NULL: none yet */
+    uint64_t next;             /* for the next collective */
+    uint64_t entered, read;    /* all uses below these, in order */
+    uint64_t read_by_all;      /* a lower bound */
+    uint64_t least;            /* bytes of a block from which on it pays; 0: it cannot be had */
+    uint64_t nonce;            /* of this member, where the others look for it */
+    uint8_t *scratch;          /* of reductions; NULL: none yet */
+    struct offered_maps *maps; /* of the others' memory (offered.h); NULL: none yet */
 };
 
 /* Members start, start + stride, …: `size` of them; 0: all. */

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "collective.h"
+#include "offered.h"
 
 /*
  * A slot of this size stays in the cache between two cores that work at once. Ranks that share a
@@ -17,6 +18,7 @@ enum { SLOT_OF_A_CORE = 8 << 10 };
 
 void weft__team_unshare(weft_team_t *team) {
     struct coll_share *share = &team->share;
+    weft__offered_unmap(team);
     if (share->segment) weft__aux_watch_stop(team->reactor, &share->doorbell);
     weft__team_segment_close(share->segment ? share->segment : team->segment);
     team->segment = share->segment = NULL;

@@ -80,6 +80,10 @@ typedef struct weft_mem_params {
      * writes all of it. The sender's library gets a key to write the whole region. A receive that
      * is cancelled, or whose deadline passes, ends after the piece that the sender is writing.
      *
+     * In a collective of large blocks on one host the other members map the memfd of the region,
+     * for reading. They keep that mapping until this worker has released a region and they read
+     * from its memory again, or until the team is closed.
+     *
      * When a send out of such memory completes, with any status, the program may write to the
      * memory. A receiver that was stopped may still read it later, if the send ended with its
      * endpoint (PEER_FAILED, for example by heartbeats). That receiver discards what it read, and
@@ -150,8 +154,9 @@ WEFT_API weft_status_t weft_mem_export(const weft_mem_t *mem, int *fd_p, uint64_
 
 /*
  * Releases a region. Completion: no peer can access the memory any more. Peers that had it mapped
- * have unmapped it or died, and their operations by message are complete. Allocated memory is then
- * unmapped, and the handle is gone. Returns WEFT_OK at once if no peer had the region open.
+ * have unmapped it or died, and their operations by message are complete. Members of a team may
+ * still have an exposed region mapped, for reading (`expose`). Allocated memory is then unmapped,
+ * and the handle is gone. Returns WEFT_OK at once if no peer had the region open.
  *
  * A revocation in progress ends with the release. A closing worker releases the remaining regions.
  * A submission of another thread that names the region, and that the owner has not processed yet,
