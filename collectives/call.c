@@ -6,6 +6,7 @@
 #include "peer.h"
 #include "safe.h"
 #include "types.h"
+#include <transports/cuda/memory.h>
 
 #define REFUSE(field, why) return weft__fail(WEFT_ERR_INVALID_PARAM, field ": " why)
 
@@ -348,6 +349,88 @@ weft_status_t weft__coll_resolve(weft_team_t *team, const weft_coll_args_t *args
     return st;
 }
 
+/* ---- the same as the last one of its kind ---------------------------------------------------- */
+
+/* What a plain call through the segment came to: the next differs by its memory and its root. */
+struct coll_last {
+    const struct segment *segment;
+    uint64_t single_least;
+    weft_reduction_t reduction;
+    weft_datatype_t type;
+    uint32_t flags;
+    size_t count;
+    bool to_all, rooted;
+    struct {
+        bool src, dst;
+    } needs[2]; /* at the others; at the root */
+    struct coll_call call;
+};
+
+static bool is_plain(const weft_coll_args_t *args) {
+    return !(args->flags | args->tag | args->members.size) && !args->src_counts &&
+           !args->dst_counts && !args->graph && args->src != WEFT_IN_PLACE &&
+           args->dst != WEFT_IN_PLACE;
+}
+
+static bool is_on_host(const weft_coll_args_t *args) {
+    return !weft__is_device_memory(args->src) && !weft__is_device_memory(args->dst);
+}
+
+/* NULL: it is described as if it were the first. */
+static struct coll_call *as_last(const weft_team_t *team, const weft_coll_args_t *args,
+                                 uint32_t flags) {
+    struct coll_last *last = (unsigned)args->kind < N_COLL_KINDS ? team->last[args->kind] : NULL;
+    if (!last || args->count != last->count || args->type != last->type ||
+        args->reduction != last->reduction || flags != last->flags)
+        return NULL;
+    if (team->segment != last->segment || team->offers.least != last->single_least) return NULL;
+    if (!is_plain(args) || !is_on_host(args)) return NULL;
+    uint32_t root = last->rooted ? args->root : 0;
+    bool here = root == team->rank;
+    if (root >= team->size || (!args->src && last->needs[here].src) ||
+        (!args->dst && last->needs[here].dst))
+        return NULL;
+    last->call.root = root;
+    last->call.src = args->src;
+    last->call.dst = args->dst;
+    last->call.in_place = last->to_all && args->src == args->dst;
+    return &last->call;
+}
+
+/* `here`: if this member is the root. */
+static void note_needs(const weft_team_t *team, bool here, struct coll_last *last) {
+    struct coll_shape shape = weft__coll_shape(team, &last->call);
+    uint64_t src, dst;
+    shape.root = here ? shape.rank : shape.rank + 1;
+    buffer_bytes(&shape, &src, &dst);
+    last->needs[here].src = src > 0;
+    last->needs[here].dst = dst > 0;
+}
+
+/* Without memory for it the next call is described, too. */
+static void keep_last(weft_team_t *team, const weft_coll_args_t *args, uint32_t flags,
+                      const struct coll_call *call) {
+    struct coll_last **last_p = &team->last[args->kind];
+    bool through_segment = call->algorithm >= N_ALGORITHMS && call->memory == COLL_HOST;
+    if (!through_segment || call->staging || !is_plain(args)) return;
+    if (!*last_p) *last_p = weft__new(team, struct coll_last);
+    if (!*last_p) return;
+    **last_p =
+        (struct coll_last){.segment = team->segment,
+                           .single_least = team->offers.least,
+                           .reduction = args->reduction,
+                           .type = args->type,
+                           .rooted = traits[call->kind] & ROOTED,
+                           .flags = flags,
+                           .count = args->count,
+                           .to_all = call->kind == COLL_ALLTOALL || call->kind == COLL_ALLTOALLV,
+                           .call = *call};
+    note_needs(team, false, *last_p);
+    note_needs(team, true, *last_p);
+}
+
+/* ---- a call ---------------------------------------------------------------------------------- */
+
 static weft_status_t refuse_call(const struct coll_call *call, weft_status_t status) {
     if (call->staging) weft__staging_drop(call->staging);
     return status;
@@ -364,22 +447,34 @@ static weft_status_t start_call(weft_team_t *team, const struct coll_call *call,
                                          : weft__collective_start(team, call, op, NULL));
 }
 
-weft_status_t weft__coll_call(weft_team_t *team, const weft_coll_args_t *args,
-                              const weft_op_t *op) {
+static weft_status_t call_described(weft_team_t *team, const weft_coll_args_t *args,
+                                    const weft_op_t *op) {
     struct coll_call call;
     bool nothing = false;
+    uint32_t flags = op ? op->flags : 0;
+    void *kept = args->src_counts || args->dst_counts ? talloc_new(NULL) : NULL;
+    weft_status_t st = weft__coll_resolve(team, args, flags, kept, &call, &nothing);
+    bool resolved = st == WEFT_OK;
+    if (resolved && (nothing || !is_safe(op))) st = weft__team_usable(team);
+    if (resolved && st < 0) refuse_call(&call, st);
+    if (st == WEFT_OK && !nothing) {
+        keep_last(team, args, flags, &call);
+        st = start_call(team, &call, op);
+    }
+    talloc_free(kept);
+    return st;
+}
+
+weft_status_t weft__coll_call(weft_team_t *team, const weft_coll_args_t *args,
+                              const weft_op_t *op) {
     if (!team) REFUSE("team", "NULL");
     weft_status_t st = weft__worker_check(team->worker);
     if (st == WEFT_OK) st = weft__check_streamed_op(op, WEFT_COLL_FIXED_ORDER | WEFT_COLL_SAFE);
     if (st == WEFT_OK) st = weft__check_no_layout(op);
     if (st < 0) return st;
     if (op && op->stream) return weft__coll_call_streamed(team, args, op);
-    void *kept = args->src_counts || args->dst_counts ? talloc_new(NULL) : NULL;
-    st = weft__coll_resolve(team, args, op ? op->flags : 0, kept, &call, &nothing);
-    bool resolved = st == WEFT_OK;
-    if (resolved && (nothing || !is_safe(op))) st = weft__team_usable(team);
-    if (resolved && st < 0) refuse_call(&call, st);
-    if (st == WEFT_OK && !nothing) st = start_call(team, &call, op);
-    talloc_free(kept);
-    return st;
+    const struct coll_call *call = as_last(team, args, op ? op->flags : 0);
+    if (!call || is_safe(op)) return call_described(team, args, op);
+    st = weft__team_usable(team);
+    return st < 0 ? st : weft__collective_start(team, call, op, NULL);
 }

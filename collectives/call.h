@@ -21,6 +21,9 @@ weft_status_t weft__coll_call_streamed(weft_team_t *team, const weft_coll_args_t
                                        const weft_op_t *op);
 weft_status_t weft__coll_start_streamed(struct weft_coll *coll, const weft_op_t *op);
 
+/* A form that waits was over within its call: one turn of the worker in sixteen such calls. */
+void weft__coll_waited(weft_team_t *team);
+
 /* The algorithm that the team chooses for a call. */
 unsigned weft__collective_choice(weft_team_t *team, const struct coll_call *call);
 

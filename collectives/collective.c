@@ -224,9 +224,54 @@ static weft_status_t collective_begin(weft_team_t *team, struct collective *c,
     return WEFT_IN_PROGRESS;
 }
 
+/* ---- over within the call -------------------------------------------------------------------- */
+
+/* A member that has written its line cannot take it back: what a collective needs is there. */
+static bool has_memory(weft_team_t *team, const struct weft_coll *kept, const weft_op_t *op) {
+    return (kept || team->n_idle) && (!op || weft__request_is_at_hand(team->worker)) &&
+           weft__timer_is_at_hand(team->reactor);
+}
+
+/* The first of the team's collectives that are not over, by lines, and nothing can go wrong. */
+static bool may_end_within(weft_team_t *team, const struct coll_call *call,
+                           const struct weft_coll *kept, const weft_op_t *op) {
+    if (call->algorithm != ALGORITHM_ONESHOT || !list_empty(&team->active)) return false;
+    if (call->staging || call->scale) return false;
+    if (op && (op->deadline_ms || weft__op_is_extended(op, WEFT_COLL_FIXED_ORDER))) return false;
+    return weft__oneshot_is_next(team) && has_memory(team, kept, op);
+}
+
+static void count_ended(weft_team_t *team) {
+    struct counters *count = weft__count(team->reactor);
+    count->coll_started++;
+    count->coll_within_call++;
+    team->n_calls++;
+    weft__peer_note(team);
+}
+
+/* Else `*use_p` is the use of the lines that it has entered, or NOT_ENTERED. */
+#define NOT_ENTERED UINT64_MAX
+static bool ends_within(weft_team_t *team, const struct coll_call *call,
+                        const struct weft_coll *kept, const weft_op_t *op, uint64_t *use_p) {
+    bool is_over = false;
+    *use_p = NOT_ENTERED;
+    if (!may_end_within(team, call, kept, op)) return false;
+    *use_p = weft__oneshot_enter(team, call, &is_over);
+    if (is_over) count_ended(team);
+    return is_over;
+}
+
+static void take_use(struct collective *c, uint64_t use) {
+    if (use == NOT_ENTERED) return;
+    c->first_use = use;
+    c->entered = 1;
+}
+
 weft_status_t weft__collective_start(weft_team_t *team, const struct coll_call *call,
                                      const weft_op_t *op,
                                      void (*over)(weft_team_t *, weft_status_t)) {
+    uint64_t use = NOT_ENTERED;
+    if (!over && ends_within(team, call, NULL, op, &use)) return WEFT_OK;
     struct collective *c = new_collective(team);
     if (!c) {
         if (call->staging) weft__staging_drop(call->staging);
@@ -235,15 +280,19 @@ weft_status_t weft__collective_start(weft_team_t *team, const struct coll_call *
     c->team = team;
     c->call = *call;
     c->over = over;
+    take_use(c, use);
     return collective_begin(team, c, op);
 }
 
 weft_status_t weft__collective_restart(struct weft_coll *kept, const weft_op_t *op) {
     struct collective *c = kept->collective;
+    uint64_t use;
+    if (ends_within(kept->team, &kept->call, kept, op, &use)) return WEFT_OK;
     memset(c, 0, sizeof *c);
     c->team = kept->team;
     c->call = kept->call;
     c->kept = kept;
+    take_use(c, use);
     weft_status_t st = c->call.staging ? weft__staging_pack(c->call.staging) : WEFT_OK;
     return st < 0 ? st : collective_begin(kept->team, c, op);
 }

@@ -13,7 +13,14 @@ static weft_status_t run_waiting(weft_team_t *team, const weft_coll_args_t *args
     weft_status_t st = team ? weft__worker_may_wait(team->worker) : WEFT_OK;
     if (st == WEFT_OK)
         st = weft__coll_call(team, args, &(weft_op_t){.done = note_outcome, .arg = &outcome});
+    if (st == WEFT_OK) weft__coll_waited(team);
     return st == WEFT_IN_PROGRESS ? weft__worker_wait_for(team->worker, &outcome) : st;
+}
+
+/* A program without a loop of its own drives its worker by such calls alone. */
+enum { WAITS_TO_TURN = 16 };
+void weft__coll_waited(weft_team_t *team) {
+    if (++team->n_waited % WAITS_TO_TURN == 0) weft_worker_progress(team->worker, 0);
 }
 
 /* Both forms of an operation. */

@@ -85,5 +85,6 @@ weft_status_t weft_coll_start_wait(weft_coll_t *coll) {
     weft_status_t st = weft__worker_may_wait(worker);
     if (st == WEFT_OK)
         st = weft_coll_start(coll, &(weft_op_t){.done = note_started, .arg = &outcome});
+    if (st == WEFT_OK) weft__coll_waited(coll->team);
     return st == WEFT_IN_PROGRESS ? weft__worker_wait_for(worker, &outcome) : st;
 }

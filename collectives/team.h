@@ -72,7 +72,11 @@ struct coll_chosen {
 struct team_lines {
     uint64_t next;          /* for the next collective */
     uint64_t entered, left; /* all uses below these, in order */
-    uint64_t left_by_all;   /* a lower bound, from the lines that were read */
+    uint64_t *left_by;      /* by each member: a lower bound, from the lines that were read */
+    uint64_t left_by_all;   /* the least of them, or less */
+    /* calls that looked for the others in vain, less those that did not; and calls that will not
+     * look */
+    unsigned late, calls_without;
 };
 
 /* The uses of the offers of the segment, at this member (single_copy.c). */
@@ -156,6 +160,8 @@ struct weft_team {
     uint64_t n_calls;            /* collectives without a tag, so far */
     uint32_t n_peer, n_deferred; /* of these, in progress: by peer memory; behind such a one */
     struct coll_chosen chosen[N_COLL_KINDS];
+    struct coll_last *last[N_COLL_KINDS]; /* call.c; NULL: there was none */
+    uint32_t n_waited;                    /* forms that wait and were over within their call */
     struct team_lines lines;
     struct team_offers offers;
     bool is_safe;            /* a collective with WEFT_COLL_SAFE is in progress */

@@ -5,6 +5,7 @@
  * everybody has what its host should have; and on one host, from which size on members read each
  * other's memory.
  */
+#include <string.h>
 #include <unistd.h>
 
 #include "collective.h"
@@ -70,7 +71,15 @@ static void share_among_all(weft_team_t *team) {
     else
         open_segment(team, team->size, &team->record[0]);
     team->segment = team->share.segment;
-    if (team->segment) weft__single_copy_offer(team);
+    if (!team->segment) return;
+    team->lines.left_by =
+        weft__alloc(team->segment, team->size * sizeof *team->lines.left_by, "lines");
+    if (!team->lines.left_by) {
+        weft__team_unshare(team);
+        return;
+    }
+    memset(team->lines.left_by, 0, team->size * sizeof *team->lines.left_by);
+    weft__single_copy_offer(team);
 }
 
 /* ---- those of this host ---------------------------------------------------------------------- */

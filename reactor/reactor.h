@@ -194,6 +194,8 @@ struct timer {
  */
 weft_status_t weft__timer_start(struct reactor *r, struct timer *timer, uint64_t at);
 void weft__timer_stop(struct reactor *r, struct timer *timer); /* keeps its reservation */
+/* Is there a place for one more? Then the next reservation cannot fail. */
+bool weft__timer_is_at_hand(const struct reactor *r);
 /* Keeps a place in the heap for it until weft__timer_release. WEFT_ERR_NO_MEMORY. */
 weft_status_t weft__timer_reserve(struct reactor *r, struct timer *timer);
 /* Stops it and gives up its reservation, if it has one; before its memory is freed. */

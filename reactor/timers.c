@@ -37,8 +37,12 @@ static void place_timer(struct reactor *r, unsigned i, struct heap_entry entry) 
         sink(r, i, entry);
 }
 
+bool weft__timer_is_at_hand(const struct reactor *r) {
+    return r->timers.n_places + 1 < r->timers.room;
+}
+
 static bool make_room(struct reactor *r) {
-    if (r->timers.n_places + 1 < r->timers.room) return true;
+    if (weft__timer_is_at_hand(r)) return true;
     unsigned room = r->timers.room ? 2 * r->timers.room : FIRST_ROOM;
     struct heap_entry *heap =
         weft__realloc(r->internals, r->timers.heap, room * sizeof *heap, "timer heap");

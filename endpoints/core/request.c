@@ -71,6 +71,10 @@ struct weft_request *weft__request_new(struct weft_worker *worker,
     return req;
 }
 
+bool weft__request_is_at_hand(const struct weft_worker *worker) {
+    return !list_empty(&worker->pools.requests);
+}
+
 void weft__request_offer_over(struct weft_request *req) {
     if (!req->send.offered) return;
     req->send.offered = 0;

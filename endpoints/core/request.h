@@ -189,6 +189,8 @@ struct weft_request {
 
 /* A request in state IDLE, from the worker's pool; NULL when memory runs out. */
 struct weft_request *weft__request_new(struct weft_worker *worker, const struct request_kind *kind);
+/* Is there a free one? Then the next one cannot fail. */
+bool weft__request_is_at_hand(const struct weft_worker *worker);
 /* Frees a request that was never accepted. */
 void weft__request_discard(struct weft_request *req);
 /* Measures and copies the iov array. */

@@ -277,6 +277,35 @@ TEST(a_member_killed_at_any_instruction_wedges_no_one) {
     }
 }
 
+/* The same while the others look for it before their calls return. */
+TEST(a_member_killed_while_others_look_within_their_calls_wedges_no_one) {
+    process_per_core = 1;
+    for (int i = 0; i < 4; i++) {
+        struct page *page;
+        CHECK_EQ(run_all_by(by_lines_only, 3, "self,shm", be_killed_anywhere, &page), 0);
+        CHECK_EQ(atomic_load(&page->through), 2);
+        munmap(page, sizeof *page);
+    }
+    process_per_core = 0;
+}
+
+/* Of each barrier at least the last to come is done within its call. */
+static void meet_often(struct process *p) {
+    uint64_t before = weft_worker_count(p->worker, "coll.within_call");
+    for (int i = 0; i < 1000; i++)
+        if (weft_barrier_wait(p->team) < 0) _exit(38);
+    p->page->number[p->rank] = weft_worker_count(p->worker, "coll.within_call") - before;
+}
+
+TEST(of_each_barrier_by_lines_one_member_at_least_is_done_within_its_call) {
+    struct page *page;
+    process_per_core = 1;
+    CHECK_EQ(run_all(3, "self,shm", meet_often, &page), 0);
+    CHECK(page->number[0] + page->number[1] + page->number[2] >= 999);
+    munmap(page, sizeof *page);
+    process_per_core = 0;
+}
+
 /* ---- sleep ----------------------------------------------------------------------------------- */
 
 static uint64_t cpu_ns(void) {
