@@ -273,8 +273,8 @@ bool weft__slots_can_take(const weft_team_t *team, const struct coll_call *call)
 bool weft__oneshot_can_take(const weft_team_t *team, const struct coll_call *call);
 /* No other collective has lines, and all are through with those that the next one takes. */
 bool weft__oneshot_is_next(weft_team_t *team);
-/* Then: writes this member's line and looks for the others' a short while. `*over_p`: they came, and
- * the result is there. Else a collective goes on with this use. */
+/* Then: writes this member's line and looks for the others' a short while. `*over_p`: they
+ * came, and the result is there. Else a collective goes on with this use. */
 uint64_t weft__oneshot_enter(weft_team_t *team, const struct coll_call *call, bool *over_p);
 bool weft__single_copy_can_take(const weft_team_t *team, const struct coll_call *call);
 /* This member's side, before the others look for it. */

@@ -99,7 +99,7 @@ static bool have_left(weft_team_t *team, uint64_t use) {
     return use < least + SEGMENT_CHANNELS;
 }
 
-/* Are all through with what our line said last? The lines that were read say so, or their counts. */
+/* Are all through with what our line said last? Lines that were read say so, or their counts. */
 static bool has_room(weft_team_t *team, uint64_t use) {
     if (LIKELY(use < team->lines.left_by_all + SEGMENT_CHANNELS) || have_left(team, use))
         return true;

@@ -346,8 +346,8 @@ WEFT_API weft_status_t weft_coll_start(weft_coll_t *coll, const weft_op_t *op);
 WEFT_API weft_status_t weft_coll_free(weft_coll_t *coll);
 
 /*
- * As above, and drive the worker until the operation is complete (weft_ep_flush_wait). Of calls that
- * are over at once, each sixteenth of a team takes one turn of the worker.
+ * As above, and drive the worker until the operation is complete (weft_ep_flush_wait). Of calls
+ * that are over at once, each sixteenth of a team takes one turn of the worker.
  */
 WEFT_API weft_status_t weft_barrier_wait(weft_team_t *team);
 WEFT_API weft_status_t weft_bcast_wait(weft_team_t *team, void *buf, size_t count,

@@ -45,8 +45,7 @@ TEST(the_last_member_is_done_within_its_call_and_the_first_by_one_callback) {
     crew_down(&c);
 }
 
-/* The ones that read from nobody never wait; all roots by turns, and no element of the kind before
- * is left in the description of the next. */
+/* All roots by turns: nothing of the call before is left in the next. */
 TEST(calls_of_one_kind_differ_by_root_count_and_memory) {
     struct crew c;
     enum { SIZE = 3 };
@@ -119,7 +118,7 @@ TEST(callbacks_come_in_the_order_of_their_calls) {
     crew_down(&c);
 }
 
-/* A root reads from nobody. Behind a barrier that waits it waits, too. */
+/* A root reads no line. Behind a barrier that waits it waits, too. */
 TEST(one_that_could_end_within_its_call_does_not_overtake_one_that_waits) {
     struct crew c;
     int32_t word = 5, got = 0;
