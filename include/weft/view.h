@@ -229,6 +229,13 @@ typedef struct weft_resource_set {
  */
 WEFT_API weft_status_t weft_view_at_wait(weft_view_t *view, uint32_t rank, bool refresh,
                                          const weft_resource_set_t **set_p);
+/*
+ * The same without waiting: when `done` is called with OK, or the call returns it,
+ * weft_view_at_wait gives the set at once. Errors: also UNSUPPORTED for an `op` with a completion,
+ * a layout or a stream; its TIMED_OUT and CANCELLED; CLOSED when the view ends before.
+ */
+WEFT_API weft_status_t weft_view_fetch(weft_view_t *view, uint32_t rank, bool refresh,
+                                       const weft_op_t *op);
 /* This process's own set, measured by the call; NULL for the null view. */
 WEFT_API const weft_resource_set_t *weft_view_mine(weft_view_t *view);
 /* Whether the set is that of a member, whatever view it came from. */

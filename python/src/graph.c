@@ -145,6 +145,17 @@ static PyObject *graph_destroy(PyObject *self, PyObject *unused) {
     Py_RETURN_NONE;
 }
 
+/* At the interpreter's end. The threads of functions that run need the graph as long as the process
+ * lives. */
+static PyObject *graph_abandon(PyObject *self, PyObject *unused) {
+    struct graph *g = (struct graph *)self;
+    if (!g->running || !g->handle) return graph_destroy(self, NULL);
+    weft_graph_cancel(g->handle);
+    g->handle = NULL;
+    Py_INCREF(self); /* for them */
+    Py_RETURN_NONE;
+}
+
 static int traverse(PyObject *self, visitproc visit, void *arg) {
     struct graph *g = (struct graph *)self;
     Py_VISIT(Py_TYPE(self));
@@ -355,6 +366,8 @@ static PyMethodDef methods[] = {
     {"failed", graph_failed, METH_NOARGS, "(task, name, status, exception or None), or None"},
     {"write_trace", graph_write_trace, METH_VARARGS, "write_trace(path)"},
     {"critical_path", graph_critical_path, METH_NOARGS, "([task, ...], nanoseconds)"},
+    {"abandon", graph_abandon, METH_NOARGS,
+     "As destroy; a graph whose functions still run stays as it is until the process ends."},
     {"destroy", graph_destroy, METH_NOARGS, "Cancels, and waits until no task runs."},
     {NULL, NULL, 0, NULL}};
 

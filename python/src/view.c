@@ -218,6 +218,20 @@ static PyObject *view_at(PyObject *self, PyObject *args) {
     return status < 0 ? weft__py_raise(v->worker->state, status) : dict_of(set);
 }
 
+/* Gives None; the set is there for `at`. */
+static PyObject *view_fetch(PyObject *self, PyObject *args) {
+    struct view *v = (struct view *)self;
+    unsigned rank;
+    int refresh = 0;
+    unsigned long deadline_ms = 0;
+    if (!PyArg_ParseTuple(args, "I|pk", &rank, &refresh, &deadline_ms)) return NULL;
+    if (!v->handle) return weft__py_raise(v->worker->state, WEFT_ERR_CLOSED);
+    struct request *r = weft__py_request(v->worker, GIVES_NONE);
+    if (!r) return NULL;
+    weft_op_t op = weft__py_op(r, deadline_ms, 0);
+    return weft__py_posted(r, weft_view_fetch(v->handle, rank, refresh, &op));
+}
+
 static PyObject *view_mine(PyObject *self, PyObject *unused) {
     return dict_of(weft_view_mine(((struct view *)self)->handle));
 }
@@ -265,6 +279,8 @@ static PyMethodDef methods[] = {
      "pushed is the first."},
     {"at", view_at, METH_VARARGS,
      "at(rank, refresh=False) -> dict: a member's hardware. Drives the worker until it is here."},
+    {"post_fetch", view_fetch, METH_VARARGS,
+     "post_fetch(rank, refresh=False, deadline_ms=0) -> Request or None: brings the set for `at`."},
     {"mine", view_mine, METH_NOARGS, "This process's hardware, measured now."},
     {NULL, NULL, 0, NULL}};
 

@@ -11,7 +11,9 @@ Functions run side by side where they release the interpreter's lock (numpy, inp
 from __future__ import annotations
 
 import atexit
+import math
 import pickle
+import time
 import weakref
 
 from . import _core, errors
@@ -24,14 +26,18 @@ if TYPE_CHECKING:
     from ._worker import Worker
     from .teams import Team
 
+_STILL_RUNS = "functions of the graph still run"
 _open_graphs: "weakref.WeakSet[Graph]" = weakref.WeakSet()
 
 
 @atexit.register
 def _abandon() -> None:
-    # The threads may not enter an interpreter that has ended.
+    # A function that runs on ends with the process, as that of a daemon thread.
     for graph in list(_open_graphs):
-        graph.close()
+        try:
+            graph.close(deadline=0.1)
+        except errors.WeftError:
+            graph._core.abandon()
 
 
 def _remotely(fn: Callable[..., Any]) -> Callable[..., bytes]:
@@ -54,6 +60,8 @@ class Graph:
 
     A graph belongs to the thread that made it. It does not survive a fork (ForkedError).
     """
+
+    _running: Any = None  # the worker, the request of the run in progress, and a future of its end
 
     def __init__(self, n_threads: int | None = None, *, team: Team | None = None, pin: bool = False, trace: bool = False,
                  n_gpus: int = 0, on_progress: Callable[[int, int], Any] | None = None) -> None:
@@ -93,6 +101,7 @@ class Graph:
             request = self._core.post_run(worker, milliseconds(deadline))
             if request is None:  # the worker polls
                 return
+            self._running = worker, request, driver.future()
             request.future = future = driver.future()
             await future
         except errors.WeftError as error:
@@ -105,6 +114,16 @@ class Graph:
                 if hasattr(ended, "exception"):
                     ended.exception()  # seen
             raise
+        finally:
+            if request is not None:
+                over = self._running[2]
+                if not request.done:  # nobody waits for it any more; aclose may
+                    request.future = over
+                    if hasattr(over, "add_done_callback"):
+                        over.add_done_callback(lambda ended: ended.exception())  # seen
+                elif not over.done():
+                    over.set_result(None)
+                    self._running = None
 
     def run_wait(self, *, deadline: float | None = None) -> None:
         """The same; the calling thread runs tasks, too, until all have ended. Not with a team. Signals wait for the end."""
@@ -144,9 +163,35 @@ class Graph:
         tasks, ns = self._core.critical_path()
         return tasks, ns / 1e9
 
-    def close(self) -> None:
-        """Cancels, waits until no task runs, and ends the threads."""
+    def close(self, *, deadline: float | None = None) -> None:
+        """Cancels, waits until no task runs, and ends the threads.
+
+        deadline: seconds; then TimedOutError, if functions of a run still run. They go on, the graph stays, and a further
+        call waits again. The worker is driven meanwhile, so not within its callbacks (BusyError).
+        """
+        end = None if deadline is None else time.monotonic() + deadline
+        while end is not None and self._running is not None and not self._running[1].done:
+            self.cancel()
+            left = end - time.monotonic()
+            if left <= 0:
+                raise errors.TimedOutError(_STILL_RUNS)
+            self._running[0].wait(math.ceil(left * 1000))
         self._core.destroy()
+
+    async def aclose(self, *, deadline: float | None = None) -> None:
+        """As close, and the loop runs meanwhile. The run that another task awaits ends as CancelledError of weft."""
+        self.cancel()
+        if self._running is not None and not self._running[1].done:
+            worker, _, over = self._running
+            if not await worker._drive().within(over, deadline):
+                raise errors.TimedOutError(_STILL_RUNS)
+        self._core.destroy()
+
+    async def __aenter__(self) -> Graph:
+        return self
+
+    async def __aexit__(self, *exception: Any) -> None:
+        await self.aclose()
 
     def __enter__(self) -> Graph:
         return self

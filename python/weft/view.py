@@ -1,7 +1,7 @@
 """The runtime view: the processes of a program, the hardware of each, and what is to be ended before the program ends.
 
     async with await weft.view.open(worker) as view:
-        print(view.rank, view.size, view.at(0)["host"])
+        print(view.rank, view.size, (await view.fetch(0))["host"])
         await view.team.barrier()
 """
 from __future__ import annotations
@@ -32,9 +32,26 @@ class View:
         (what described them), ram_total, ram_free, ram_used (bytes), gpus, rdma_devices, network_devices, and more."""
         return self._core.mine()
 
-    def at(self, rank: int, refresh: bool = False) -> dict[str, Any]:
-        """A member's hardware, as of `mine`. The first call for a rank drives the worker until it is here."""
-        return self._core.at(rank, refresh)
+    def at(self, rank: int, refresh: bool = False, *, deadline: float | None = None) -> dict[str, Any]:
+        """A member's hardware, as of `mine`. The first call for a rank drives the worker until it is here.
+
+        deadline: seconds; then TimedOutError. Errors: PeerFailedError, or RevokedError after that member's release.
+        """
+        if deadline is None:
+            return self._core.at(rank, refresh)
+        request = self._core.post_fetch(rank, refresh, milliseconds(deadline))
+        while request is not None and not request.done:
+            self._core.worker.wait()
+        if request is not None:
+            request.result()
+        return self._core.at(rank)
+
+    async def fetch(self, rank: int, refresh: bool = False, *, deadline: float | None = None) -> dict[str, Any]:
+        """The same, and the loop runs meanwhile."""
+        request = self._core.post_fetch(rank, refresh, milliseconds(deadline))
+        if request is not None:
+            await self._core.worker.complete(request)
+        return self._core.at(rank)
 
     def push_finalizer(self, fn: Callable[[], Any], name: str | None = None) -> None:
         """fn() is called before the view ends; the last pushed is the first. It does not run at exit() or by a signal."""

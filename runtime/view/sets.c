@@ -2,6 +2,7 @@
 #include "host.h"
 #include "view.h"
 
+#include <base/check.h>
 #include <base/settings.h>
 #include <base/status.h>
 #include <endpoints/core/worker.h>
@@ -42,6 +43,23 @@ const weft_resource_set_t *weft_view_mine(weft_view_t *view) {
 
 /* ---- the others' --------------------------------------------------------------------------- */
 
+static weft_status_t open_set(weft_view_t *view, uint32_t rank, weft_ep_t **ep_p,
+                              weft_rkey_t **key_p) {
+    const struct view_member *member = &view->member[rank];
+    *ep_p = weft_team_ep(view->team, rank);
+    if (!*ep_p) return weft__fail(WEFT_ERR_PEER_FAILED, "rank %u cannot be reached", rank);
+    if (member->key_len > sizeof member->key)
+        return weft__fail(WEFT_ERR_PROTOCOL, "rank %u sent a malformed key", rank);
+    return weft_rkey_unpack(*ep_p, member->key, member->key_len, key_p);
+}
+
+static weft_status_t check_set(weft_resource_set_t *set, uint32_t rank) {
+    set->host[sizeof set->host - 1] = 0;
+    return set->rank == rank
+               ? WEFT_OK
+               : weft__fail(WEFT_ERR_PROTOCOL, "rank %u sent the set of another", rank);
+}
+
 /* Also this process's own set is another than that of weft_view_mine, which no rooted operation
  * takes. */
 static weft_status_t fetch(weft_view_t *view, uint32_t rank, weft_resource_set_t *set) {
@@ -49,20 +67,13 @@ static weft_status_t fetch(weft_view_t *view, uint32_t rank, weft_resource_set_t
         *set = *weft_view_mine(view);
         return WEFT_OK;
     }
-    const struct view_member *member = &view->member[rank];
-    weft_ep_t *ep = weft_team_ep(view->team, rank);
+    weft_ep_t *ep;
     weft_rkey_t *key;
-    if (!ep) return weft__fail(WEFT_ERR_PEER_FAILED, "rank %u cannot be reached", rank);
-    if (member->key_len > sizeof member->key)
-        return weft__fail(WEFT_ERR_PROTOCOL, "rank %u sent a malformed key", rank);
-    weft_status_t st = weft_rkey_unpack(ep, member->key, member->key_len, &key);
+    weft_status_t st = open_set(view, rank, &ep, &key);
     if (st < 0) return st;
-    st = weft_get_wait(ep, set, sizeof *set, member->remote, key);
+    st = weft_get_wait(ep, set, sizeof *set, view->member[rank].remote, key);
     weft_rkey_release(key);
-    if (st == WEFT_OK && set->rank != rank)
-        return weft__fail(WEFT_ERR_PROTOCOL, "rank %u sent the set of another", rank);
-    set->host[sizeof set->host - 1] = 0;
-    return st;
+    return st < 0 ? st : check_set(set, rank);
 }
 
 static weft_status_t fetch_into_cache(weft_view_t *view, uint32_t rank) {
@@ -87,6 +98,81 @@ weft_status_t weft_view_at_wait(weft_view_t *view, uint32_t rank, bool refresh,
     if (refresh || !view->set[rank]) st = fetch_into_cache(view, rank);
     if (st == WEFT_OK) *set_p = view->set[rank];
     return st;
+}
+
+/* A set on its way. Its memory is the worker's, since the view may end before the get has. */
+struct set_fetch {
+    struct list link;  /* of the view's fetches */
+    weft_view_t *view; /* NULL: it has ended */
+    uint32_t rank;
+    weft_resource_set_t set;
+    weft_done_fn done;
+    void *arg;
+};
+
+void weft__view_forget_fetches(weft_view_t *view) {
+    for (struct list *node; (node = list_pop(&view->fetches));)
+        list_of(node, struct set_fetch, link)->view = NULL;
+}
+
+static weft_status_t keep_set(const struct set_fetch *fetch) {
+    weft_resource_set_t **set = &fetch->view->set[fetch->rank];
+    if (!*set) *set = weft__alloc(fetch->view, sizeof **set, "weft_resource_set_t");
+    if (!*set) return WEFT_ERR_NO_MEMORY;
+    **set = fetch->set;
+    return WEFT_OK;
+}
+
+static weft_status_t end_fetch(struct set_fetch *fetch, weft_status_t st) {
+    list_remove(&fetch->link);
+    if (st == WEFT_OK && !fetch->view) st = weft__fail(WEFT_ERR_CLOSED, "the view has ended");
+    if (st == WEFT_OK) st = check_set(&fetch->set, fetch->rank);
+    if (st == WEFT_OK) st = keep_set(fetch);
+    talloc_free(fetch);
+    return st;
+}
+
+static void fetched(weft_status_t status, void *arg) {
+    struct set_fetch *fetch = arg;
+    weft_done_fn done = fetch->done;
+    void *done_arg = fetch->arg;
+    status = end_fetch(fetch, status);
+    if (done) done(status, done_arg);
+}
+
+static weft_status_t begin_fetch(weft_view_t *view, uint32_t rank, const weft_op_t *op) {
+    weft_ep_t *ep;
+    weft_rkey_t *key;
+    struct set_fetch *fetch = weft__new(view->worker, struct set_fetch);
+    if (!fetch) return WEFT_ERR_NO_MEMORY;
+    fetch->view = view, fetch->rank = rank;
+    fetch->done = op->done, fetch->arg = op->arg;
+    list_append(&view->fetches, &fetch->link);
+    weft_status_t st = open_set(view, rank, &ep, &key);
+    if (st < 0) return end_fetch(fetch, st);
+    weft_op_t get = {
+        .done = fetched, .arg = fetch, .request_p = op->request_p, .deadline_ms = op->deadline_ms};
+    st = weft_get(ep, &fetch->set, sizeof fetch->set, view->member[rank].remote, key, &get);
+    weft_rkey_release(key);
+    return st == WEFT_IN_PROGRESS ? st : end_fetch(fetch, st);
+}
+
+static weft_status_t check_fetch(const weft_op_t *op) {
+    if (op && op->completion)
+        return weft__fail(WEFT_ERR_UNSUPPORTED, "op->completion: a fetch reports by op->done");
+    weft_status_t st = weft__check_op(op, 0);
+    return st < 0 ? st : weft__check_no_layout(op);
+}
+
+weft_status_t weft_view_fetch(weft_view_t *view, uint32_t rank, bool refresh, const weft_op_t *op) {
+    static const weft_op_t none;
+    if (rank >= weft_view_size(view)) REFUSE("rank", "not below the view's size");
+    weft_status_t st = weft__worker_check(view->worker);
+    if (st == WEFT_OK) st = check_fetch(op);
+    if (st == WEFT_OK) st = weft__view_usable(view);
+    if (st < 0 || (view->set[rank] && !refresh)) return st;
+    if (rank == weft_view_rank(view)) return fetch_into_cache(view, rank);
+    return begin_fetch(view, rank, op ? op : &none);
 }
 
 bool weft_view_has(const weft_view_t *view, const weft_resource_set_t *set) {

@@ -73,6 +73,7 @@ static void stop_view(weft_view_t *view) {
     weft_view_t *parent = view->parent;
     view->session->engine->stop(view->session);
     weft__finalizers_end(&view->finalizers);
+    weft__view_forget_fetches(view);
     weft__free_later(view->reactor, view);
     if (parent) weft_view_release(parent, NULL);
     if (done) done(status, arg);
@@ -124,6 +125,7 @@ weft_view_t *weft__view_new(weft_worker_t *worker, weft_view_t *parent) {
     view->worker = worker;
     view->reactor = weft__worker_reactor(worker);
     view->settle.run = settle_view;
+    list_init(&view->fetches);
     weft__finalizers_init(&view->finalizers, view->reactor);
     view->finalizers.done = finalizers_done;
     fsm_init(&view->core.fsm, &port, VIEW_STARTING, 0);

@@ -5,6 +5,7 @@
 #include "engine.h"
 #include "finalizers.h"
 #include "machines.h"
+#include <base/list.h>
 #include <weft/memory.h>
 #include <weft/rma.h>
 
@@ -31,6 +32,7 @@ struct weft_view {
     weft_resource_set_t *mine;
     struct view_member me, *member;
     weft_resource_set_t **set; /* of each member, or NULL: not fetched yet */
+    struct list fetches;       /* in progress: sets.c */
     struct finalizers finalizers;
     struct job settle; /* after the calls of the machine: what it asked for at once */
     void (*on_ready)(weft_view_t *view, weft_status_t status, void *arg);
@@ -56,5 +58,7 @@ weft_status_t weft__view_usable(const weft_view_t *view);
 
 /* Measures this process and exposes the result. */
 weft_status_t weft__view_expose(weft_view_t *view);
+/* The view ends: what is on its way ends as CLOSED. */
+void weft__view_forget_fetches(weft_view_t *view);
 
 #endif

@@ -220,18 +220,19 @@ class Ends(unittest.TestCase):
 
 
 class Views(unittest.TestCase):
-    def over_a_view(self, body):
+    def over_a_view(self, body, transports=None):
         """body(view, peer): of two processes, here threads, the other of which is not driven."""
         store = "127.0.0.1:%d" % _free_port()
 
         async def other(peer, worker):
             made = await view.open(worker, "store", store=store, rank=1, size=2, deadline=LONG)
             await made.team.barrier(deadline=LONG)
+            await worker.flush(deadline=LONG)  # over tcp its part may still be here
             peer.pause()
             await made.release(deadline=LONG)
 
         async def one():
-            async with weft.Worker(settings=SETTINGS) as worker:
+            async with weft.Worker(settings=SETTINGS, transports=transports) as worker:
                 async with Peer(other) as peer:
                     made = await view.open(worker, "store", store=store, rank=0, size=2, deadline=LONG)
                     await made.team.barrier(deadline=LONG)
@@ -262,6 +263,21 @@ class Views(unittest.TestCase):
             peer.go_on()
 
         self.over_a_view(body)
+
+    def test_the_hardware_of_a_member_that_is_not_driven_is_not_waited_for_beyond_the_deadline(self):
+        async def body(made, peer):
+            self.assertEqual(made.at(0, deadline=LONG)["pid"], os.getpid())
+            with self.assertRaises(weft.InvalidParamError):
+                made.at(2, deadline=LONG)
+            for _ in range(2):
+                with self.assertRaises(weft.TimedOutError):
+                    made.at(1, deadline=SHORT)
+                with self.assertRaises(weft.TimedOutError):
+                    await made.fetch(1, deadline=SHORT)
+                with self.assertRaises(asyncio.TimeoutError):
+                    await asyncio.wait_for(made.fetch(1), SHORT)
+
+        self.over_a_view(body, "tcp")  # by shm its memory is mapped
 
     def test_a_split_in_time_has_no_trace_of_its_deadline(self):
         async def body():
@@ -303,6 +319,55 @@ class Runs(unittest.TestCase):
             with self.assertRaises(weft.TimedOutError):
                 graph.run_wait(deadline=SHORT)
             self.assertIsNone(graph.failed)
+
+    def test_a_close_waits_for_the_functions_that_run_until_its_deadline(self):
+        begun, go_on = threading.Event(), threading.Event()
+
+        async def body():
+            async with weft.Worker() as worker:
+                graph = Graph(1)
+                first = graph.add(lambda: (begun.set(), go_on.wait(LONG)))
+                graph.add(print, first)
+                run = asyncio.ensure_future(graph.run(worker))
+                await asyncio.sleep(0)
+                begun.wait()
+                with self.assertRaises(weft.TimedOutError):
+                    graph.close(deadline=SHORT)
+                with self.assertRaises(weft.TimedOutError):
+                    await graph.aclose(deadline=SHORT)
+                asyncio.get_running_loop().call_later(SHORT, go_on.set)
+                await graph.aclose(deadline=LONG)
+                with self.assertRaises(weft.CancelledError):
+                    await run
+                with self.assertRaises(weft.ClosedError):
+                    await graph.run(worker)
+                async with Graph(1) as other:
+                    other.add(list)
+                    await other.run(worker)
+
+        asyncio.run(body())
+
+    def test_a_close_ends_a_run_whose_task_was_cancelled_twice(self):
+        begun, go_on = threading.Event(), threading.Event()
+
+        async def body():
+            async with weft.Worker() as worker:
+                graph = Graph(1)
+                graph.add(lambda: (begun.set(), go_on.wait(LONG)))
+                run = asyncio.ensure_future(graph.run(worker))
+                await asyncio.sleep(0)
+                begun.wait()
+                for _ in range(3):
+                    await asyncio.sleep(0)
+                    run.cancel()
+                with self.assertRaises(asyncio.CancelledError):
+                    await run
+                with self.assertRaises(weft.TimedOutError):
+                    await graph.aclose(deadline=SHORT)
+                go_on.set()
+                await graph.aclose(deadline=LONG)
+
+        asyncio.run(body())
 
     def test_a_deadline_of_one_member_ends_the_run_of_all(self):
         go_on = threading.Event()

@@ -131,6 +131,20 @@ print("end")
         self.assertEqual((said.returncode, said.stdout, said.stderr), (0, "end\n", ""))
 
 
+    def test_an_interpreter_ends_while_a_function_runs(self):
+        said = subprocess.run([sys.executable, "-c", """
+import threading, time, weft, weft.graph
+graph, begun = weft.graph.Graph(1), threading.Event()
+graph.add(lambda: (begun.set(), time.sleep(600)))
+worker = weft.Worker()
+run = graph.run(worker)
+run.send(None)
+begun.wait()
+print("end")
+"""], capture_output=True, text=True, timeout=60)
+        self.assertEqual((said.returncode, said.stdout), (0, "end\n"))
+
+
 class Ranks(unittest.TestCase):
     def test_tasks_of_members_give_their_results_to_others(self):
         async def body(team, worker):

@@ -203,6 +203,7 @@ async def main():
             total = await v.team.allreduce(array.array("q", [v.rank + 1]))
             part = await v.split(v.rank % 2)
             pids = [v.at(rank)["pid"] for rank in range(v.size)]
+            assert pids == [(await v.fetch(rank, True, deadline=60))["pid"] for rank in range(v.size)]
             sizes = (part.size, part.rank, part.engine)
             await v.team.barrier()
             await part.release()

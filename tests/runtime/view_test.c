@@ -269,6 +269,50 @@ TEST(a_split_ends_at_its_deadline_when_a_member_stops) {
     close(go_on[1]);
 }
 
+struct fetched {
+    weft_status_t status;
+    unsigned n;
+};
+
+static void note_fetched(weft_status_t status, void *arg) {
+    struct fetched *fetched = arg;
+    fetched->status = status;
+    fetched->n++;
+}
+
+static void fetch_all(const char *store, uint32_t rank, uint32_t size) {
+    setenv("WEFT_TRANSPORTS", "tcp", 1); /* nothing is mapped: a fetch takes a while */
+    weft_view_t *view = join(store, rank, size);
+    const weft_resource_set_t *set;
+    struct fetched fetched = {0}, last = {0};
+    weft_op_t op = {.done = note_fetched, .arg = &fetched};
+    for (uint32_t r = 0; r < size; r++) {
+        fetched.n = 0;
+        weft_status_t st = weft_view_fetch(view, r, true, &op);
+        CHECK_EQ(st, r == rank ? WEFT_OK : WEFT_IN_PROGRESS);
+        CHECK_EQ(fetched.n, 0);
+        while (r != rank && !fetched.n) weft_worker_wait(weft_view_worker(view), -1);
+        CHECK(r == rank || fetched.status == WEFT_OK);
+        CHECK_EQ(weft_view_fetch(view, r, false, NULL), WEFT_OK);
+        CHECK_EQ(weft_view_at_wait(view, r, false, &set), WEFT_OK);
+        CHECK_EQ(set->rank, r);
+    }
+    CHECK_EQ(weft_view_fetch(view, size, false, &op), WEFT_ERR_INVALID_PARAM);
+    op.stream = &op;
+    CHECK_EQ(weft_view_fetch(view, 0, true, &op), WEFT_ERR_UNSUPPORTED);
+    CHECK_EQ(weft_barrier_wait(weft_view_team(view)), WEFT_OK);
+    /* one that the view's end overtakes */
+    weft_op_t late = {.done = note_fetched, .arg = &last};
+    weft_status_t st = weft_view_fetch(view, (rank + 1) % size, true, &late);
+    CHECK(st == WEFT_IN_PROGRESS || st < 0); /* its owner's view may have ended */
+    CHECK_EQ(weft_view_release_wait(view), WEFT_OK);
+    CHECK_EQ(last.n, st == WEFT_IN_PROGRESS);
+}
+
+TEST(the_sets_of_others_are_fetched_by_operations) {
+    in_processes(3, fetch_all);
+}
+
 static void two_views(const char *store, uint32_t rank, uint32_t size) {
     char second[64], port[64];
     snprintf(port, sizeof port, "%s", strrchr(store, ':') + 1);
