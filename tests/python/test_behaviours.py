@@ -10,9 +10,17 @@ import unittest
 
 import weft.compat.ucp as ucp
 import weft.compat.ucxx as ucxx
+from weft.compat import _shared
 from pair import Case
 
 BOTH = (ucp, ucxx)
+
+
+def end():
+    """Closes this thread's worker with all that is open, which `reset` refuses."""
+    worker = _shared.current()
+    if worker is not None:
+        worker.destroy()
 
 
 def is_closed(thing):
@@ -22,7 +30,7 @@ def is_closed(thing):
 
 class Behaviour(Case):
     def tearDown(self):
-        ucp.reset()
+        end()
 
     async def connected(self, module):
         """A client's and a server's endpoint, and the listener."""
@@ -41,7 +49,7 @@ class Ends(Behaviour):
                 client.set_close_callback(called.set)
                 await (client if closes_itself else server).close()
                 await called.wait()
-                module.reset()
+                end()
 
     async def test_cancel(self):
         """A receive that no message comes for ends when its peer leaves."""
@@ -53,7 +61,7 @@ class Ends(Behaviour):
                 await server.close()
                 with self.assertRaises(error):
                     await waits
-            module.reset()
+            end()
 
     async def test_shutdown_of_either_side(self):
         for module, error in ((ucp, ucp.exceptions.UCXCanceled), (ucxx, ucxx.exceptions.UCXCanceledError)):
@@ -68,7 +76,7 @@ class Ends(Behaviour):
                 for ep in ends:
                     await ep.close()
                     self.assertTrue(is_closed(ep))
-            module.reset()
+            end()
 
     async def test_listener_close(self):
         for module in BOTH:
@@ -81,7 +89,7 @@ class Ends(Behaviour):
                 await module.create_endpoint("127.0.0.1", port)
             await client.send(b"stays")
             self.assertEqual(await server.recv(bytearray(5)), 5)
-            module.reset()
+            end()
 
     async def test_listener_del(self):
         """One that nothing refers to is closed, with a warning while a callback of it runs; its endpoints stay."""
@@ -104,22 +112,65 @@ class Ends(Behaviour):
             await server.send(b"stays")
             self.assertEqual(await client.recv(bytearray(5)), 5)
             go_on.set()
-            module.reset()
+            end()
 
     async def test_reset(self):
-        """Closes what is open, in whatever is left of a program, which then begins again."""
+        """Refuses while something is open, and says what; closes the worker else. A program then begins again."""
         for module in BOTH:
             client, server, listener = await self.connected(module)
-            waits = asyncio.ensure_future(server.recv(bytearray(1)))
-            await asyncio.sleep(0)
+            left = "Trying to reset UCX but not all Endpoints and/or Listeners are closed\\(\\)"
+            for each in ("Endpoint object", "Listener object"):
+                with self.assertRaisesRegex(module.exceptions.UCXError, "(?s)%s.*%s" % (left, each)):
+                    module.reset()
+                await client.send(b"goes on")
+                self.assertEqual(await server.recv(bytearray(7)), 7)
+            client.abort()
+            server.abort()
+            with self.assertRaisesRegex(module.exceptions.UCXError, "(?s)%s.*Listener object" % left):
+                module.reset()
+            listener.close()
             module.reset()
-            with self.assertRaises(module.exceptions.UCXError):
-                await waits
-            self.assertTrue(is_closed(client) and is_closed(server) and is_closed(listener))
-            again, other, _ = await self.connected(module)
+            self.assertIsNone(module.core._ctx)
+            again, other, kept = await self.connected(module)
             await again.send(b"again")
             self.assertEqual(await other.recv(bytearray(5)), 5)
+            del again, other, kept  # what is not in use is closed
             module.reset()
+            self.assertIsNone(module.core._ctx)
+            module.reset()
+
+    async def test_what_needs_no_worker_makes_none(self):
+        for module in BOTH:
+            self.assertEqual(len(module.get_ucx_version()), 3)
+            self.assertIn("worker.spin", module.get_config())
+        await ucp.flush()
+        ucp.fence()
+        for module in BOTH:
+            self.assertIsNone(module.core._ctx)
+
+    async def test_an_error_names_its_operation(self):
+        for module in BOTH:
+            client, server, _ = await self.connected(module)
+            waits = [asyncio.ensure_future(each) for each in (client.recv(bytearray(3), tag=7), client.am_recv())]
+            await asyncio.sleep(0)
+            await server.close()
+            for wait, text in zip(waits, (r"^<\[Recv #000\] ep: 0x[0-9a-f]+, tag: 7, nbytes: 3>: ", "^am_recv: ")):
+                with self.assertRaisesRegex(module.exceptions.UCXError, text):
+                    await wait
+            end()
+
+    async def test_without_error_handling_the_loss_is_seen_at_the_close(self):
+        for module in BOTH:
+            listener = module.create_listener(lambda ep: ep.abort(), endpoint_error_handling=False)
+            client = await module.create_endpoint(module.get_address(), listener.port, endpoint_error_handling=False)
+            with self.assertRaises(module.exceptions.UCXError):
+                await client.recv(bytearray(1))
+            self.assertTrue(client._ep.is_alive())
+            with self.assertLogs("ucx", logging.ERROR) as logged:
+                await client.close()
+            self.assertRegex(logged.output[0], r"UCXError\('<\[Send shutdown\] ep: .*Connection reset by remote peer: ")
+            self.assertFalse(client._ep.is_alive())
+            end()
 
     async def test_ep_still_in_scope_is_collected(self):
         client, server, _ = await self.connected(ucxx)
@@ -149,7 +200,7 @@ class Many(Behaviour):
 
             listeners = [module.create_listener(serve) for _ in range(10)]
             await asyncio.gather(*(ask(listener.port, 10 * place + i) for i in range(10) for place, listener in enumerate(listeners)))
-            module.reset()
+            end()
 
 
 # A process of its own: MODULE, then what it does.
@@ -219,7 +270,7 @@ await done.wait()
             self.assertEqual(bytes(await ep.recv_obj()), data)
             await ep.close()
             self.assertEqual(await self.ended(child), 0)
-            module.reset()
+            end()
 
     async def test_from_worker_address(self):
         """Three processes get this worker's address, a pickle of it, and send by it without a listener."""
@@ -242,7 +293,7 @@ await ep.close()
                 await module.recv(got, tag=7)
                 senders.add(int.from_bytes(got, "little"))
             self.assertEqual(senders, {child.pid for child in children})
-            module.reset()
+            end()
 
     async def test_shutdown_unexpected_closed_peer(self):
         """A process that is killed, or that leaves without closing, ends its endpoints here, and this process goes on."""
@@ -273,7 +324,7 @@ os._exit(3)
             client, server, _ = await self.connected(module)
             await client.send(b"goes on")
             self.assertEqual(await server.recv(bytearray(7)), 7)
-            module.reset()
+            end()
 
     async def test_from_worker_address_error(self):
         """The address of a worker that is gone, or goes, is an error of the interface and no hang."""
@@ -295,7 +346,7 @@ module.reset()
             with self.assertRaises(module.exceptions.UCXError):
                 late = await module.create_endpoint_from_worker_address(address)
                 await late.recv(bytearray(1))
-            module.reset()
+            end()
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 import array
 import asyncio
 import contextlib
+import gc
 import logging
 import os
 import socket
@@ -11,12 +12,18 @@ import struct
 import sys
 import threading
 import types
+import weakref
 from typing import Any, Callable, Iterator, Mapping
 
 from .. import _arrays, _core, errors
 from .._endpoint import Endpoint as WeftEndpoint
 from .._worker import Context, Worker
 
+# What UCX calls these, which programs may look for in a text.
+_WORDS = {errors.RefusedError: "Destination is unreachable", errors.UnreachableError: "Destination is unreachable",
+          errors.TimedOutError: "Endpoint timeout", errors.PeerClosedError: "Connection reset by remote peer",
+          errors.PeerFailedError: "Connection reset by remote peer", errors.CancelledError: "Request canceled",
+          errors.TruncatedError: "Message truncated"}
 UNTAGGED = 0xFFFFFFFF  # of messages without a tag
 _thread = threading.local()
 
@@ -37,9 +44,11 @@ class CoreEndpoint(WeftEndpoint):
     """Weft's endpoint, with what programs call of their core's."""
 
     translated: Callable[[], Any] | None = None  # of the interface that has it
+    handles_errors = True
 
     def is_alive(self) -> bool:
-        return self.alive
+        """Without error handling the loss of the peer is not seen here."""
+        return self.alive or (not self.handles_errors and not self.closed and self._closing is None)
 
     def raise_on_error(self) -> bool:
         """Raises what the endpoint was lost with, as an error of the interface; False: it was not lost."""
@@ -81,17 +90,30 @@ def worker_handle() -> int:
     return worker().handle
 
 
+def opened() -> weakref.WeakSet[Any]:
+    """This thread's endpoints and listeners of the interfaces."""
+    if not hasattr(_thread, "opened"):
+        _thread.opened = weakref.WeakSet()
+    return _thread.opened
+
+
 def reset() -> None:
-    """Closes this thread's worker with all endpoints and listeners of it."""
-    made = getattr(_thread, "worker", None)
-    _thread.worker = None
-    if made is not None and not made.closed:
+    """Closes this thread's worker. Errors: BusyError while the program has endpoints or listeners that are open."""
+    made = current()
+    if made is not None:
+        gc.collect()
+        left = [each for each in opened() if each._is_open()]
+        if left:
+            raise errors.BusyError("Trying to reset UCX but not all Endpoints and/or Listeners are closed(). These are open:"
+                                   + "".join("\n  %r" % each for each in left))
         made.destroy()
+    _thread.worker = None
 
 
 def get_config() -> dict[str, str]:
-    worker()
-    return {row["name"]: row["value"] for row in _thread.context.settings()}
+    """The settings: of this thread's worker, or, without making one, those that it would have."""
+    context = Context({"log.level": "none"}) if current() is None else _thread.context
+    return {row["name"]: row["value"] for row in context.settings()}
 
 
 def get_worker_address() -> Address:
@@ -159,26 +181,30 @@ def size_of(buffer: Any) -> int:
 
 
 @contextlib.contextmanager
-def translated(classes: Mapping[Any, type[Exception]], other: type[Exception]) -> Iterator[None]:
-    """Weft's errors as those of the interface."""
+def translated(classes: Mapping[Any, type[Exception]], other: type[Exception], what: Callable[[], str] | None = None) -> \
+        Iterator[None]:
+    """Weft's errors as those of the interface. what: the operation, for the text."""
     try:
         yield
     except errors.WeftError as error:
+        words = next((words for mine, words in _WORDS.items() if isinstance(error, mine)), None)
+        text = ": ".join(filter(None, (what and what(), words, str(error))))
         for mine, theirs in classes.items():
             if isinstance(error, mine):
-                raise theirs(str(error)) from error
-        raise other(str(error)) from error
+                raise theirs(text) from error
+        raise other(text) from error
 
 
 class EndpointBase:
     """Their Endpoint: the methods that both have."""
 
-    _translated: Callable[[], Any]
+    _translated: Callable[..., Any]
 
-    def __init__(self, ep: WeftEndpoint) -> None:
+    def __init__(self, ep: WeftEndpoint, handles_errors: bool = True) -> None:
         self._ep = ep
         if isinstance(ep, CoreEndpoint):
-            ep.translated = self._translated
+            ep.translated, ep.handles_errors = self._translated, handles_errors
+        opened().add(self)
         self._received = 0
         self._close_after: int | None = None
 
@@ -186,12 +212,18 @@ class EndpointBase:
     def uid(self) -> int:
         return self._ep.uid
 
+    def _is_open(self) -> bool:
+        return self._ep.alive
+
+    def _named(self, what: str, tag: Any, buffer: Any) -> str:
+        return "<[%s #%03d] ep: %#x, tag: %r, nbytes: %d>" % (what, self._received, self._ep.handle, tag, size_of(buffer))
+
     def _tag(self, tag: Any) -> Any:
         return UNTAGGED if tag is None else tag
 
     async def send(self, buffer: Any, tag: Any = None, force_tag: bool = False) -> None:
         """Sends a buffer. A forced tag is sent as it is, for `recv(buffer, tag)` of the peer's module."""
-        with self._translated():
+        with self._translated(lambda: self._named("Send", tag, buffer)):
             if force_tag:
                 await self._ep.send_tag(buffer, tag)
             else:
@@ -199,7 +231,7 @@ class EndpointBase:
 
     async def recv(self, buffer: Any, tag: Any = None, force_tag: bool = False) -> int:
         """Receives into a buffer, and returns the length in bytes."""
-        with self._translated():
+        with self._translated(lambda: self._named("Recv", tag, buffer)):
             if force_tag:
                 length = (await self._ep.worker.recv(buffer, tag))[0]
             else:
@@ -240,11 +272,11 @@ class EndpointBase:
             self.abort()
 
     async def am_send(self, buffer: Any) -> None:
-        with self._translated():
+        with self._translated(lambda: "am_send"):
             await self._ep.am_post(buffer)
 
     async def am_recv(self) -> Any:
-        with self._translated():
+        with self._translated(lambda: "am_recv"):
             got = await self._ep.am_recv()
         await self._count()
         return got
@@ -263,8 +295,19 @@ class EndpointBase:
         return got
 
     async def close(self) -> None:
+        self._tell_loss()
         with self._translated():
             await self._ep.close()
+
+    def _tell_loss(self) -> None:
+        """Without error handling, the close is where the loss of the peer is seen."""
+        if isinstance(self._ep, CoreEndpoint) and not self._ep.handles_errors:
+            try:
+                with self._translated(lambda: "<[Send shutdown] ep: %#x>" % self._ep.handle):
+                    if self._ep.error is not None:
+                        raise self._ep.error
+            except Exception as error:
+                logging.getLogger("ucx").error("UCXError('%s')", error)
 
     def abort(self) -> None:
         self._ep.abort()
@@ -278,6 +321,10 @@ class ListenerBase:
 
     def __init__(self, listener: Any, active: list[int]) -> None:
         self._listener, self._active = listener, active
+        opened().add(self)
+
+    def _is_open(self) -> bool:
+        return not self._listener.closed
 
     @property
     def ip(self) -> str:

@@ -1,7 +1,7 @@
 """The asynchronous interface of UCX-Py over Weft: `import weft.compat.ucp as ucp`.
 
 Differences: options and environment variables of UCX have no meaning; there is no progress mode, and no progress task; a
-worker belongs to its thread, so `reset` closes this thread's. A listener is on all interfaces only if a cluster key or the
+worker belongs to its thread, so `reset` is about this thread's. A listener is on all interfaces only if a cluster key or the
 setting tcp.insecure allows it, else on loopback.
 """
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any, Callable
 from .. import _core, errors
 from . import _shared
 from ._shared import (active_transports as get_active_transports, context_info as get_ucp_context_info, get_address,
-                      get_config, get_worker_address, progress, reset, version as get_ucx_version,
+                      get_config, get_worker_address, progress, version as get_ucx_version,
                       worker as _worker, worker_handle as get_ucp_worker, worker_info as get_ucp_worker_info)
 
 
@@ -73,8 +73,8 @@ __git_commit__ = ""
 __ucx_version__ = "%d.%d.%d" % get_ucx_version()
 
 
-def _translated() -> Any:
-    return _shared.translated(_CLASSES, UCXError)
+def _translated(what: Callable[[], str] | None = None) -> Any:
+    return _shared.translated(_CLASSES, UCXError, what)
 
 
 class Endpoint(_shared.EndpointBase):
@@ -118,23 +118,29 @@ def init(options: dict[str, str] | None = None, env_takes_precedence: bool = Fal
         _shared.init(options, env_takes_precedence)
 
 
+def reset() -> None:
+    """Closes this thread's worker. Errors: UCXError while endpoints or listeners are open."""
+    with _translated():
+        _shared.reset()
+
+
 def create_listener(callback_func: Callable[[Endpoint], Any], port: int | None = None,
                     endpoint_error_handling: bool = True) -> Listener:
     with _translated():
         _receives_bytearrays()
-        return Listener(*_shared.listen(Endpoint, callback_func, port))
+        return Listener(*_shared.listen(lambda ep: Endpoint(ep, endpoint_error_handling), callback_func, port))
 
 
 async def create_endpoint(ip_address: str, port: int, endpoint_error_handling: bool = True) -> Endpoint:
     with _translated():
         _receives_bytearrays()
-        return Endpoint(await _shared.connect((ip_address, port)))
+        return Endpoint(await _shared.connect((ip_address, port)), endpoint_error_handling)
 
 
 async def create_endpoint_from_worker_address(address: bytes, endpoint_error_handling: bool = True) -> Endpoint:
     with _translated():
         _receives_bytearrays()
-        return Endpoint(_shared.connect_by_address(address))
+        return Endpoint(_shared.connect_by_address(address), endpoint_error_handling)
 
 
 def _receives_bytearrays() -> None:
@@ -159,13 +165,17 @@ def register_am_allocator(allocator: Callable[[int], Any], allocator_type: str) 
 
 
 async def flush() -> None:
-    with _translated():
-        await _worker().flush()
+    worker = _shared.current()
+    if worker is not None:
+        with _translated():
+            await worker.flush()
 
 
 def fence() -> None:
-    with _translated():
-        _worker().fence()
+    worker = _shared.current()
+    if worker is not None:
+        with _translated():
+            worker.fence()
 
 
 def continuous_ucx_progress(event_loop: Any = None) -> None:

@@ -13,7 +13,7 @@ from typing import Any, Callable
 from .. import _core, errors
 from . import _shared
 from ._shared import (active_transports as get_active_transports, context_info as get_ucp_context_info, get_address,
-                      get_config, get_worker_address, progress, reset, version as get_ucx_version,
+                      get_config, get_worker_address, progress, version as get_ucx_version,
                       worker as _worker, worker_handle as get_ucp_worker, worker_handle as get_ucxx_worker,
                       worker_info as get_ucp_worker_info)
 
@@ -70,8 +70,8 @@ __git_commit__ = ""
 __ucx_version__ = "%d.%d.%d" % get_ucx_version()
 
 
-def _translated() -> Any:
-    return _shared.translated(_CLASSES, UCXError)
+def _translated(what: Callable[[], str] | None = None) -> Any:
+    return _shared.translated(_CLASSES, UCXError, what)
 
 
 def _array_of(memory: Any) -> Any:
@@ -149,6 +149,7 @@ class Endpoint(_shared.EndpointBase):
 
     async def close(self, period: int = 10**10, max_attempts: int = 1) -> None:
         """Closes after what was sent; `period` is in ns, and an abort follows after all attempts."""
+        self._tell_loss()
         with _translated():
             try:
                 await self._ep.close(deadline=period * max_attempts / 1e9)
@@ -226,21 +227,27 @@ def init(options: dict[str, str] | None = None, env_takes_precedence: bool = Fal
         _shared.init(options, env_takes_precedence)
 
 
+def reset() -> None:
+    """Closes this thread's worker. Errors: UCXError while endpoints or listeners are open."""
+    with _translated():
+        _shared.reset()
+
+
 def create_listener(callback_func: Callable[[Endpoint], Any], port: int | None = None, endpoint_error_handling: bool = True,
                     connect_timeout: float = 5.0) -> Listener:
     with _translated():
-        return Listener(*_shared.listen(Endpoint, callback_func, port))
+        return Listener(*_shared.listen(lambda ep: Endpoint(ep, endpoint_error_handling), callback_func, port))
 
 
 async def create_endpoint(ip_address: str, port: int, endpoint_error_handling: bool = True,
                           connect_timeout: float = 5.0) -> Endpoint:
     with _translated():
-        return Endpoint(await _shared.connect((ip_address, port), connect_timeout))
+        return Endpoint(await _shared.connect((ip_address, port), connect_timeout), endpoint_error_handling)
 
 
 async def create_endpoint_from_worker_address(address: bytes, endpoint_error_handling: bool = True) -> Endpoint:
     with _translated():
-        return Endpoint(_shared.connect_by_address(address))
+        return Endpoint(_shared.connect_by_address(address), endpoint_error_handling)
 
 
 def get_ucx_address_from_buffer(buffer: Any) -> _shared.Address:
