@@ -60,11 +60,17 @@ class Reduction:
         self.number, self.size = number, size
 
 
+def _named(what: str, name: str, known: dict[str, int]) -> int:
+    if name not in known:
+        raise errors.InvalidParamError("%s %r: not one of %s" % (what, name, ", ".join(known)))
+    return known[name]
+
+
 def _type_of(view: memoryview, dtype: str | Datatype | None) -> int:
     if isinstance(dtype, Datatype):
         return dtype.number
     if dtype is not None:
-        return DATATYPES[dtype]
+        return _named("dtype", dtype, DATATYPES)
     format = view.format.lstrip("@=<")
     if format in _FLOATS:
         return _FLOATS[format]
@@ -243,7 +249,7 @@ class Team:
 
     def _reduction_of(self, op: str | Reduction, type: int, src: Any) -> int:
         if not isinstance(op, Reduction):
-            return _REDUCTION[op]
+            return _named("op", op, _REDUCTION)
         size = self._types[type].size if type in self._types else src.itemsize
         if size != op.size:
             raise errors.InvalidParamError("a reduction of %d bytes an element, and elements of %d" % (op.size, size))

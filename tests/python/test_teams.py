@@ -76,6 +76,9 @@ class Collectives(unittest.TestCase):
                          team.scatter(array.array("i", [1]), array.array("i", [0]), team.rank)):
                 with self.assertRaises(weft.InvalidParamError):
                     await call
+            for how, text in (({"op": "plus"}, "op 'plus': not one of sum, "), ({"dtype": "f8"}, "dtype 'f8': not one of int8, ")):
+                with self.assertRaisesRegex(weft.InvalidParamError, text):
+                    await team.allreduce(array.array("d", [1]), **how)
             with self.assertRaises((weft.UnsupportedError, ValueError)):
                 await team.allreduce(array.array("u", "ab"))
             await team.barrier()
