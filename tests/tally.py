@@ -2,13 +2,15 @@
 """Counts single test cases: tally.py SKIPS EVENTS, where EVENTS is what `bazel test --build_event_json_file` wrote, or
 tally.py --log SKIPS LOG, where LOG is the output of tests.
 
-Prints what failed, each with the last lines that its test wrote before, then one line "PASSED FAILED SKIPPED". A case is a line "ok NAME", "not ok NAME" or "skip NAME" in a
-test's log. A test that ends badly without saying "not ok", one that says nothing at all and one that cannot be built
-count as one failed each, and so does a skip whose reason ("  skipped: REASON", before it) is not in SKIPS.
+Prints what failed, each with the last lines that its test wrote before, then one line "PASSED FAILED SKIPPED". A case is
+a line "ok NAME", "not ok NAME" or "skip NAME" in a test's log. One failed each are: a test that ends badly without saying
+"not ok", one that says nothing at all, one that cannot be built, a skip whose reason ("  skipped: REASON", before it) is
+not in SKIPS, and events that break off.
 """
 import collections
 import fnmatch
 import json
+import os
 import re
 import sys
 import urllib.parse
@@ -64,24 +66,35 @@ class Tally:
             self.fail(label, "ran no case")
 
 
-def events(path):
+def events(tally, path):
+    """Those of one run; what breaks off, as when Bazel was killed, is a failure of its own."""
+    found, name = [], os.path.basename(path)
     with open(path) as file:
-        return [json.loads(line) for line in file if line.strip()]
+        for number, line in enumerate(file, 1):
+            try:
+                found.append(json.loads(line))
+            except ValueError:
+                tally.fail(name, "ends in the middle of line %d" % number)
+                return found
+    if not found or not found[-1].get("lastMessage"):
+        tally.fail(name, "the run did not come to its end")
+    return found
 
 
 def log_text(outputs):
     for output in outputs:
         if output["name"] == "test.log" and "uri" in output:
             path = urllib.parse.unquote(urllib.parse.urlparse(output["uri"]).path)
-            with open(path, errors="replace") as file:
-                return file.read()
+            if os.path.exists(path):
+                with open(path, errors="replace") as file:
+                    return file.read()
     return ""
 
 
 def count_events(tally, path):
     """A retried test counts by its last run. What does not build counts as failed: tests, and what holds them up."""
     runs, broken, culprits = {}, set(), set()
-    for event in events(path):
+    for event in events(tally, path):
         key = event["id"]
         if "testResult" in event:
             result = event["testResult"]
