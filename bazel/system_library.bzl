@@ -39,7 +39,8 @@ def _pkg_config(ctx, *flags):
 
 def _compiler_sees(ctx, header):
     """Whether the C compiler finds the header without being told where."""
-    compiler = ctx.which(ctx.os.environ.get("CC", "cc")) or ctx.which("gcc") or ctx.which("clang")
+    named = ctx.os.environ.get("CC", "cc")
+    compiler = (ctx.path(named) if named.startswith("/") else ctx.which(named)) or ctx.which("gcc") or ctx.which("clang")
     if not compiler:
         return False
     ctx.file("probe.c", "#include <%s>\n" % header)
