@@ -18,8 +18,18 @@ must_trace() {
     skip 'strace may not attach to a process here'
 }
 
-# calls_per_message OPTIONS…: prints how many without and with looks, of all the processes of a run together
+# calls_per_message OPTIONS…: prints how many without and with looks, of all the processes of a run together. A machine that
+# had no time for the long run, which then has the fewer messages, is asked again.
 calls_per_message() {
+    local i said
+    for i in {1..20}; do
+        said=$(calls_of_two_runs "$@")
+        [ -z "$said" ] || { echo "$said" && return; }
+    done
+    fail "no long run has more messages than its short one"
+}
+
+calls_of_two_runs() {
     local seconds
     for seconds in 0.05 1; do
         timeout 60 strace -f -c -o "$scratch/trace-$seconds" $perf --test am_lat --size 8 --seconds $seconds --json "$@" >"$scratch/row-$seconds"
@@ -35,12 +45,12 @@ def run(seconds):
     return messages, calls["total"] - looks, looks
 short, long = run("0.05"), run("1")
 messages, others, looks = (more - less for more, less in zip(long, short))
-assert messages > 0, (short, long)
-print("%.6f %.6f" % (others / messages, (others + looks) / messages))
+if messages > 0:
+    print("%.6f %.6f" % (others / messages, (others + looks) / messages))
 PY
 }
 
-below() { python3 -c "import sys; sys.exit(not $1 < $2)"; }
+below() { [ "$(python3 -c "print(float('$1') < $2)")" = True ]; }
 
 expect_quiet() {
     local all=
@@ -67,6 +77,7 @@ test_sleepers_are_not() {
     must_trace
     read -r without with <<<"$(calls_per_message --transport shm --mode sleep)"
     echo "asleep: $without system calls for each message, $with with looks"
+    [ "$with" ] || fail "nothing was counted"
     ! below "$without" $most || fail "too few"
     ! below "$with" $most_with_looks || fail "too few"
 }
