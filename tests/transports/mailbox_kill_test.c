@@ -184,8 +184,8 @@ static unsigned kill_after(struct scene *s, unsigned n) {
     CHECK(pid >= 0);
     if (pid == 0) victim(s->p.directory, s->form, s->page);
     for (double give_up = pair_seconds() + 20;
-         pair_seconds() < give_up && s->v.n_messages < BEFORE;)
-        weft__reactor_progress(s->p.reactor_b, 0);
+         pair_seconds() < give_up && s->v.n_messages < BEFORE; usleep(50))
+        weft__reactor_progress(s->p.reactor_b, 0); /* the victim needs the core */
     CHECK_EQ(waitpid(pid, &status, WUNTRACED), pid);
     CHECK(WIFSTOPPED(status) && WSTOPSIG(status) == SIGSTOP);
     settle(s);
@@ -196,7 +196,7 @@ static unsigned kill_after(struct scene *s, unsigned n) {
     kill(pid, SIGKILL);
     waitpid(pid, &status, 0);
     exchange(s); /* and when it is dead */
-    for (double give_up = pair_seconds() + 20; !s->v.n_down && pair_seconds() < give_up;)
+    for (double give_up = pair_seconds() + 20; !s->v.n_down && pair_seconds() < give_up; usleep(50))
         receiver_turn(s, 20000);
     CHECK_EQ(s->v.down, WEFT_ERR_PEER_FAILED);
     CHECK(s->v.n_messages == BEFORE || s->v.n_messages == BEFORE + 1);
