@@ -1,4 +1,5 @@
 /* A worker with a thread of its own, whose callbacks wait until the program polls for them. */
+#include <errno.h>
 #include <poll.h>
 #include <semaphore.h>
 #include <sys/epoll.h>
@@ -508,20 +509,35 @@ static void watch_b(struct edge_host *host, struct pair *p) {
     CHECK_EQ(epoll_ctl(host->epoll, EPOLL_CTL_ADD, host->fd, &event), 0);
 }
 
+/* A process that was stopped in it, and goes on, waits again. */
+static bool is_notified(struct edge_host *host, int ms) {
+    struct epoll_event event;
+    int n;
+    do n = epoll_wait(host->epoll, &event, 1, ms);
+    while (n < 0 && errno == EINTR);
+    return n == 1;
+}
+
 /* Each turn of one event is called for. */
 static void notified_of(struct edge_host *host, struct pair *p, int arrived) {
-    struct epoll_event event;
     while (p->arrived < arrived) {
-        CHECK_EQ(epoll_wait(host->epoll, &event, 1, 10000), 1);
+        CHECK(is_notified(host, 20000));
         CHECK(weft_worker_progress(p->b, 1) >= 0);
     }
 }
 
-/* Then nothing more is. */
+static bool is_readable(struct edge_host *host) {
+    return poll(&(struct pollfd){.fd = host->fd, .events = POLLIN}, 1, 0) == 1;
+}
+
+/* Then nothing more is. What comes after the wait, while the process stands still, is called for. */
 static void fall_silent(struct edge_host *host, struct pair *p) {
-    struct epoll_event event;
-    while (epoll_wait(host->epoll, &event, 1, 20) == 1) CHECK(weft_worker_progress(p->b, 0) >= 0);
-    CHECK_EQ(poll(&(struct pollfd){.fd = host->fd, .events = POLLIN}, 1, 0), 0);
+    bool silent;
+    do {
+        while (is_notified(host, 20)) CHECK(weft_worker_progress(p->b, 0) >= 0);
+        silent = !is_readable(host);
+    } while (!silent && is_notified(host, 20000) && weft_worker_progress(p->b, 0) >= 0);
+    CHECK(silent);
 }
 
 static void send_some(struct pair *p, unsigned *sent) {
