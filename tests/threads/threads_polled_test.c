@@ -530,7 +530,8 @@ static bool is_readable(struct edge_host *host) {
     return poll(&(struct pollfd){.fd = host->fd, .events = POLLIN}, 1, 0) == 1;
 }
 
-/* Then nothing more is. What comes after the wait, while the process stands still, is called for. */
+/* Then nothing more is. What comes after the wait, while the process stands still, is called
+ * for. */
 static void fall_silent(struct edge_host *host, struct pair *p) {
     bool silent;
     do {

@@ -183,9 +183,9 @@ static unsigned kill_after(struct scene *s, unsigned n) {
     pid_t pid = fork();
     CHECK(pid >= 0);
     if (pid == 0) victim(s->p.directory, s->form, s->page);
-    for (double give_up = pair_seconds() + 20;
-         pair_seconds() < give_up && s->v.n_messages < BEFORE; usleep(50))
-        weft__reactor_progress(s->p.reactor_b, 0); /* the victim needs the core */
+    for (double give_up = pair_seconds() + 20; pair_seconds() < give_up && s->v.n_messages < BEFORE;
+         usleep(50))
+        weft__reactor_progress(s->p.reactor_b, 0);
     CHECK_EQ(waitpid(pid, &status, WUNTRACED), pid);
     CHECK(WIFSTOPPED(status) && WSTOPSIG(status) == SIGSTOP);
     settle(s);
