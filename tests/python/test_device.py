@@ -144,6 +144,8 @@ class Device(Case):
             _, got = await asyncio.gather(client.am_send(Array(DATA)), server.am_recv())
             self.assertEqual(bytes_of(got), DATA)
             await client.close()
+            await server.close()
+            listener.close()
             module.reset()
 
     async def test_collectives_take_it(self):
