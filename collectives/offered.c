@@ -24,7 +24,7 @@ enum { WAYS = 4 };
 
 struct offered_map {
     uint64_t inode;     /* 0: none */
-    uint64_t released;  /* as the offer said that was looked up last */
+    uint64_t released;  /* as the offer said by which it was mapped */
     struct pages pages; /* `map` NULL: it cannot be mapped */
 };
 
@@ -37,11 +37,10 @@ struct offered_maps {
 
 void weft__offered_place(const weft_team_t *team, const void *buffer, struct segment_place *place) {
     const weft_mem_t *mem = buffer ? weft__mem_exposed(team->worker, buffer, 1) : NULL;
-    struct stat stat;
     *place = (struct segment_place){.address = (uintptr_t)buffer};
-    if (!mem || mem->region.fd < 0 || fstat(mem->region.fd, &stat) < 0) return;
+    if (!mem || !mem->inode) return;
     uint64_t within = (uint64_t)((const uint8_t *)buffer - (const uint8_t *)mem->region.base);
-    place->inode = stat.st_ino;
+    place->inode = mem->inode;
     place->offset = mem->region.fd_offset + within;
     place->len = mem->region.len - within;
     place->fd = (uint32_t)mem->region.fd;
@@ -126,10 +125,10 @@ static void drop_released(struct offered_map *of_rank, uint64_t released) {
 static struct offered_map *find_map(weft_team_t *team, uint32_t rank, uint64_t released,
                                     const struct segment_place *place) {
     struct offered_maps *maps = maps_of(team);
-    struct offered_map *of_rank = maps ? &maps->map[rank * WAYS] : NULL;
-    for (unsigned i = 0; maps && i < WAYS; i++)
-        if (of_rank[i].inode == place->inode && of_rank[i].released == released) return &of_rank[i];
     if (!maps) return NULL;
+    struct offered_map *of_rank = &maps->map[rank * WAYS];
+    for (unsigned i = 0; i < WAYS; i++)
+        if (of_rank[i].inode == place->inode && of_rank[i].released == released) return &of_rank[i];
     drop_released(of_rank, released);
     struct offered_map *map = room_for(maps, of_rank);
     drop_map(map);

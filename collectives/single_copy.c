@@ -371,7 +371,9 @@ static const uint8_t *operand(const struct collective *c, uint32_t rank, uint64_
     const struct segment_offer *offer = offer_of(c, rank);
     const uint8_t *mapped = weft__offered_map(c->team, rank, offer, &offer->src, at, len);
     if (mapped) return mapped;
-    return read_from(c, rank, &offer->src, at, room, len) ? room : NULL;
+    if (weft__offered_read(c->team, rank, offer->src.address + at, room, len)) return room;
+    lose_memory(c, rank);
+    return NULL;
 }
 
 /* What was mapped is read while it is reduced. */

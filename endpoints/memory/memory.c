@@ -2,6 +2,7 @@
 
 #include <base/counters.h>
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <transports/cuda/dmabuf.h>
 #include <transports/region.h>
 #include <unistd.h>
@@ -178,7 +179,10 @@ static bool is_mappable(const struct weft_worker *worker, const weft_mem_t *mem)
 /* Only what peers can map; all other memory is sent as any. */
 static weft_status_t expose_region(struct weft_worker *worker, weft_mem_t *mem) {
     uintptr_t begin = (uintptr_t)mem->region.base;
+    struct stat stat;
     if (!is_mappable(worker, mem)) return WEFT_OK;
+    bool in_memfd = mem->region.fd >= 0 && fstat(mem->region.fd, &stat) == 0;
+    mem->inode = in_memfd ? stat.st_ino : 0;
     mem->exposed = (struct cached){.base = begin, .end = begin + mem->region.len};
     list_init(&mem->exposed.unused);
     return weft__region_cache_add(&worker->memory.exposed, worker, &mem->exposed);

@@ -34,7 +34,8 @@ struct weft_mem {
     bool on_device;               /* the host cannot access it: peers reach it by messages */
     struct cuda_place place;      /* of copies of device memory */
     struct cached cached;         /* base 0, end 0: not in the cache */
-    struct cached exposed;        /* in memory.exposed, if it is exposed */
+    struct cached exposed;        /* in memory.exposed, if it is exposed; */
+    uint64_t inode;               /* then: of the memfd; 0: it is in none */
     struct weft_mem *of;          /* associated with another region, whose key it has */
     bool associated;              /* released by the end of its association only */
     bool outlives, rested;        /* its handle stays when it has ended; it has */

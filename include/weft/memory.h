@@ -169,8 +169,9 @@ WEFT_API weft_status_t weft_mem_release(weft_mem_t *mem, const weft_op_t *op);
 
 /*
  * Revokes all keys of the region. They are invalid from now on. Completion: no peer can access the
- * memory any more. The region stays, with a new epoch; pack a new key then (weft_mem_pack returns
- * BUSY before).
+ * memory any more, but members of a team may still have an exposed region mapped, for reading
+ * (`expose`). The region stays, with a new epoch; pack a new key then (weft_mem_pack returns BUSY
+ * before).
  *
  * A second revocation meanwhile joins the first, and both complete together. During a release it
  * completes when the region is gone. A peer that has the region mapped unmaps it in its worker's

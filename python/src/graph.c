@@ -367,7 +367,7 @@ static PyMethodDef methods[] = {
     {"write_trace", graph_write_trace, METH_VARARGS, "write_trace(path)"},
     {"critical_path", graph_critical_path, METH_NOARGS, "([task, ...], nanoseconds)"},
     {"abandon", graph_abandon, METH_NOARGS,
-     "As destroy; a graph whose functions still run stays as it is until the process ends."},
+     "As destroy; a graph whose functions still run is kept until the process ends."},
     {"destroy", graph_destroy, METH_NOARGS, "Cancels, and waits until no task runs."},
     {NULL, NULL, 0, NULL}};
 
