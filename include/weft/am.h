@@ -42,9 +42,9 @@ typedef struct weft_am {
 
 /*
  * A handler. It runs where callbacks run (weft_done_fn). `ep` is this side's endpoint of the pair,
- * for replies. It is NULL for a message that was sent with WEFT_AM_NO_REPLY, so check it if a peer
- * may do that; within a lease it is never NULL. The handler may call everything except progress,
- * wait and the _wait functions.
+ * for replies. It is NULL for a message that was sent with WEFT_AM_NO_REPLY: check it if a peer may
+ * do that. Within a lease it is never NULL. The handler may call what every callback may
+ * (weft/base.h).
  */
 typedef void (*weft_am_fn)(weft_ep_t *ep, weft_am_t *am, void *arg);
 
@@ -112,10 +112,12 @@ WEFT_API weft_status_t weft_am_recv(weft_am_t *am, const weft_iov_t *iov, size_t
  * worker is closed.
  *
  * The payload is kept in place, without a copy, where the library owns enough memory of that kind:
- * messages of the self transport; tcp receive buffers, if the payload is at least an eighth of one
- * ("tcp.buffer"); and messages that a worker's own thread held for the program. It is copied where
- * the peer waits for the memory (rings and nodes of shm, receive buffers of rdma), if it is small,
- * and if it is kept a second time. The counter "am.retained_in_place" counts.
+ * - messages of the self transport;
+ * - tcp receive buffers, if the payload is at least an eighth of one ("tcp.buffer");
+ * - messages that a worker's own thread held for the program.
+ * Otherwise it is copied: if the peer waits for the memory (rings and nodes of shm, receive buffers
+ * of rdma), if it is small, or if it is kept a second time. The counter
+ * "am.retained_in_place" counts the payloads that are kept in place.
  *
  * Errors: UNSUPPORTED if the payload still waits at the sender; NO_MEMORY for the copy. Releasing
  * NULL has no effect.

@@ -2,11 +2,20 @@
  * Definitions that every other header needs: status codes, buffers, operation descriptors.
  *
  * Conventions of all headers:
- * - A function that can fail returns a weft_status_t. Errors are negative.
+ * - A function that can fail returns a weft_status_t. Errors are negative. The comment of a
+ *   function lists its errors, except those that every function may return: INVALID_PARAM for an
+ *   argument that the comment does not allow, NO_MEMORY, WRONG_THREAD and FORKED
+ *   (weft_thread_mode_t), and those of objects in associated mode (weft/resource.h).
  * - Outputs are the last parameters, end in `_p`, and are written on success only.
  * - Sizes are in bytes and times in milliseconds unless a name or a comment says otherwise.
  * - Parameter structs grow at their end. Zero-initialise them; a zero field means the default.
- * - Which thread may call is in weft/worker.h (weft_thread_mode_t).
+ * - Threads: the thread that owns the worker calls, unless a comment says otherwise ("Any thread").
+ *   weft_thread_mode_t (weft/worker.h) has the rules.
+ * - Callbacks: a callback may call every function, except those that drive a worker. These are
+ *   weft_worker_progress, weft_worker_spin, and all whose names end in _wait. They return BUSY. So
+ *   do weft_worker_start_thread and weft_worker_stop_thread; weft_worker_destroy has no effect.
+ *   Three kinds of functions call nothing of the library: a log (weft_log_fn), the functions of a
+ *   layout (weft_pack_ops_t) and a reduction (weft_reduce_fn).
  */
 #ifndef WEFT_BASE_H
 #define WEFT_BASE_H
@@ -86,9 +95,9 @@ WEFT_API const char *weft_status_hint(weft_status_t status);     /* what to try,
  * text is always terminated. `buf` may be NULL if `size` is 0.
  *
  * The causes belong to the calling thread, and are those of its last failing call, if that returned
- * `status`. In a callback that reports an error they are the causes of that error, and of no other:
- * which peer, at which address, and the error of the system call. A failure whose cause is not
- * known has none.
+ * `status`. In a callback that reports an error they are the causes of that error, and of no other.
+ * They name the peer, its address and the error of the system call. A failure whose cause is not
+ * known has none. Any thread.
  *
  * Returns the length of the whole text without its terminator, like snprintf.
  */
@@ -143,6 +152,7 @@ typedef struct weft_completion {
     uint32_t count;
     weft_status_t status;
 } weft_completion_t;
+/* Subtracts 1 from `count` (weft_completion_t). NULL is ignored. */
 WEFT_API void weft_completion_release(weft_completion_t *completion);
 
 typedef struct weft_layout weft_layout_t; /* weft/layout.h */
@@ -153,17 +163,17 @@ typedef struct weft_layout weft_layout_t; /* weft/layout.h */
  *
  * - WEFT_OK: the operation is complete. `done` is not called.
  * - WEFT_IN_PROGRESS: `done` is called exactly once, later, never inside the call.
- * - An error: `done` is not called. The operation was refused. A receive whose message or bytes are
- *   already here may also return the status that its callback would get (TRUNCATED, or the end of a
- *   stream).
+ * - An error: `done` is not called. The operation was refused. If its message or bytes are already
+ *   here, a receive may also return the status that its callback would get. Examples are TRUNCATED
+ *   and the end of a stream.
  *
  * The descriptor is copied before the call returns. Zero-initialise it. A reserved field that is
  * not zero, and a flag that the operation does not define, are INVALID_PARAM.
  *
  * An operation refuses what it cannot do for a descriptor, as UNSUPPORTED:
- * - `layout`, for operations that move no bytes of the program (flushes, closes, collectives,
- *   atomics, operations on regions), and for weft_put_pieces and weft_get_pieces, whose pieces have
- *   strides of their own;
+ * - `layout`, for operations that move no bytes of the program (flushes, closes, atomics,
+ *   operations on regions) and for collectives;
+ * - `layout`, for weft_put_pieces and weft_get_pieces, whose pieces have strides of their own;
  * - `completion`, for closes;
  * - `deadline_ms`, for weft_worker_close and weft_team_close. The setting close.timeout limits each
  *   of their steps. For weft_ep_close it is the time after which the close becomes an abort; the
@@ -179,10 +189,12 @@ typedef struct weft_layout weft_layout_t; /* weft/layout.h */
  * The stream must be alive until the call has returned, and its context until `done`. A deadline
  * counts from the call, or, if another thread than the worker's posts the operation, from its
  * beginning. CU_STREAM_LEGACY and CU_STREAM_PER_THREAD name the default streams, since NULL is no
- * stream. Errors: UNSUPPORTED if the process has not loaded the CUDA driver, if the driver lacks
- * stream memory operations, if the stream is being captured (but for weft_coll_start, which is
- * recorded in the graph), and for operations that take no stream: closes, operations
- * on regions and resources. IO, with the driver's error.
+ * stream.
+ *
+ * Errors of a `stream`, UNSUPPORTED: the process has not loaded the CUDA driver; the driver lacks
+ * stream memory operations; the stream is being captured (weft_coll_start alone is recorded in the
+ * graph); or the operation takes no stream (closes, operations on regions and resources). IO, with
+ * the driver's error.
  *
  * A close cannot be cancelled: its *request_p is set to NULL. A revocation, release or invalidation
  * that ends early, by cancel or deadline, is still carried out, without a further report.

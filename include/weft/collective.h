@@ -118,17 +118,17 @@ enum {
      * It ends with an agreement (weft_team_agree): all members that are left get one outcome. If a
      * member dies in it, either all get OK, and have their result, or all get the same error, which
      * fails the team. It costs three more messages a member. `op->request_p` must be NULL, and one
-     * is in progress at a time (BUSY). A member that closes the team, or whose deadline for the
-     * agreement passes, or that the others have lost, may get another outcome: CLOSED, TIMED_OUT,
-     * PEER_FAILED. In a team that has failed before the call, members agree, too: others may be in
-     * the collective. With a count of 0 nothing is agreed on.
+     * is in progress at a time (BUSY). A member may get another outcome in three cases. It gets
+     * CLOSED if it closes the team, TIMED_OUT if its deadline for the agreement passes, PEER_FAILED
+     * if the others have lost it. In a team that has failed before the call, members agree, too:
+     * others may be in the collective. With a count of 0 nothing is agreed on.
      */
     WEFT_COLL_SAFE = 2
 };
 
 /*
  * Types and reductions of the program's own. They belong to the team and end with it. Each member
- * makes its own; sizes must be equal on all. Errors: INVALID_PARAM, NO_MEMORY.
+ * makes its own; sizes must be equal on all.
  */
 typedef struct weft_datatype_params {
     size_t size; /* bytes of an element on the wire, and in memory without a layout; 1 to 1 GiB */
@@ -139,6 +139,7 @@ typedef struct weft_datatype_params {
     void *arg; /* not NULL, with a USER layout: *state_p holds it when `start` is called */
 } weft_datatype_params_t;
 
+/* Creates a type. Errors: INVALID_PARAM; NO_MEMORY, also beyond 4,096 types of a team. */
 WEFT_API weft_status_t weft_datatype_create(weft_team_t *team, const weft_datatype_params_t *params,
                                             weft_datatype_t *type_p);
 
@@ -150,16 +151,21 @@ typedef void (*weft_reduce_fn)(void *to, const void *left, const void *right, si
                                void *arg);
 enum { WEFT_REDUCTION_COMMUTES = 1 };
 
-/* Without WEFT_REDUCTION_COMMUTES operands are taken in the order of ranks. For any type. */
+/*
+ * Creates a reduction, for any type. Without WEFT_REDUCTION_COMMUTES operands are taken in the
+ * order of ranks. Errors: INVALID_PARAM; NO_MEMORY, also beyond 4,096 reductions of a team.
+ */
 WEFT_API weft_status_t weft_reduction_create(weft_team_t *team, weft_reduce_fn reduce, void *arg,
                                              uint32_t flags, weft_reduction_t *reduction_p);
 
 /*
- * Given as `src` (or, at the root of a scatter, as `dst`): the data is where the result goes.
- *   allreduce, reduce at the root, scan, exscan, alltoall(v): in `dst`
- *   allgather(v), gather(v) at the root: at this rank's place in `dst`
- *   reduce_scatter(v): a block for each member in `dst`; the result comes to this rank's place
- *   scatter(v) at the root: its own block stays in `src`
+ * Given as `src` (or, at the root of a scatter, as `dst`), it says that the data is where the
+ * result goes:
+ * - allreduce, reduce at the root, scan, exscan, alltoall(v): in `dst`;
+ * - allgather(v), gather(v) at the root: at this rank's place in `dst`;
+ * - reduce_scatter(v): a block for each member in `dst`; the result comes to this rank's place;
+ * - scatter(v) at the root: its own block stays in `src`.
+ *
  * The addresses themselves may be given as well. alltoallv in place needs equal counts and
  * displacements for both directions.
  */
@@ -173,10 +179,10 @@ WEFT_API weft_status_t weft_reduction_create(weft_team_t *team, weft_reduce_fn r
  * After any error the team has failed and refuses further collectives with that status. Buffers are
  * borrowed until completion.
  *
- * Where each member of a host has a core of its own, a collective of a few bytes looks for the
- * other members before the call returns: some 0.3 us at most, and not within a callback. If they
- * come, the call returns WEFT_OK. Members that usually come later are looked for in one call of
- * 33. A program that gets WEFT_OK again and again drives its worker beside these calls.
+ * A collective of a few bytes polls for the other members before the call returns, for 0.3 us at
+ * most. It does so where each member of a host has a core of its own, and not within a callback. If
+ * they come, the call returns WEFT_OK. If they usually come later, one call of 33 polls for them. A
+ * program that gets WEFT_OK again and again drives its worker beside these calls.
  *
  * A collective ends as TIMED_OUT after op->deadline_ms; without it, after
  * weft_team_params_t.collective_deadline_ms, or else the setting coll.timeout (300 s).
@@ -193,7 +199,8 @@ WEFT_API weft_status_t weft_reduction_create(weft_team_t *team, weft_reduce_fn r
  * stream as persistent collectives only; for others it is UNSUPPORTED.
  *
  * Errors of the call: INVALID_PARAM; UNSUPPORTED (weft_reduction_t); TOO_BIG; NO_MEMORY; BUSY if
- * the team is not ready (on_ready).
+ * the team is not ready (on_ready), or while another team is being made of it; the status of a
+ * failed team. They hold for every function below.
  */
 
 /* Completes when every member has called it. */
@@ -252,7 +259,10 @@ WEFT_API weft_status_t weft_allgatherv(weft_team_t *team, const void *src, void 
 /* The r-th `count` elements of `src` go to rank r, where they are those of this rank in `dst`. */
 WEFT_API weft_status_t weft_alltoall(weft_team_t *team, const void *src, void *dst, size_t count,
                                      weft_datatype_t type, const weft_op_t *op);
-/* What one sends to another is what that one expects of it. */
+/*
+ * src_counts[r] elements of `src` go to rank r. The count that a member sends to another equals the
+ * count that the other expects from it.
+ */
 WEFT_API weft_status_t weft_alltoallv(weft_team_t *team, const void *src,
                                       const uint64_t *src_counts, const uint64_t *src_displs,
                                       void *dst, const uint64_t *dst_counts,
@@ -269,8 +279,8 @@ WEFT_API weft_status_t weft_exscan(weft_team_t *team, const void *src, void *dst
 
 /*
  * A graph of members, as each sees it: whom it receives from, and whom it sends to. An edge may be
- * there several times, and from a member to itself; the k-th edge of two members in the one's list
- * is the k-th in the other's.
+ * there several times, and may lead from a member to itself. The k-th edge of two members in the
+ * one's list is the k-th in the other's.
  */
 typedef struct weft_neighbors {
     const uint32_t *sources, *destinations; /* ranks; borrowed for the call */
@@ -286,8 +296,8 @@ WEFT_API weft_status_t weft_neighbor_alltoallv(weft_team_t *team, const weft_nei
                                                const weft_op_t *op);
 
 /*
- * Any collective, as one description; what its kind does not use is ignored. The v-forms take
- * `src_counts` (scatterv, reduce_scatterv, alltoallv, neighbor_alltoallv) and `dst_counts`
+ * Any collective, as one description. Fields that its kind does not use are ignored. The v-forms
+ * take `src_counts` (scatterv, reduce_scatterv, alltoallv, neighbor_alltoallv) and `dst_counts`
  * (gatherv, allgatherv, alltoallv, neighbor_alltoallv).
  */
 typedef struct weft_coll_args {
@@ -301,8 +311,8 @@ typedef struct weft_coll_args {
     const uint64_t *src_counts, *src_displs, *dst_counts, *dst_displs;
     const weft_neighbors_t *graph;
     uint32_t flags; /* WEFT_COLL_TAGGED */
-    /* TAGGED: it is matched with the others' of the same tag and members, in their order, whatever
-     * other collectives are called before and after. Such ones go over messages. */
+    /* TAGGED: it matches the collectives of the same tag and members, in their order, whatever
+     * other collectives are called before and after. It goes over messages. */
     uint64_t tag;
     /* Ranks start, start + stride, …: `size` of them take part, and call it, with a tag; `root` is
      * a rank of the team. 0: all members. */
@@ -317,24 +327,25 @@ WEFT_API weft_status_t weft_coll_sized(size_t args_size, weft_team_t *team,
                                        const weft_coll_args_t *args, const weft_op_t *op);
 
 /*
- * A persistent collective: described once, started any number of times, one at a time. All memory
- * is taken and the algorithm is chosen by weft_coll_init and the first start; further starts
+ * A persistent collective: described once, started any number of times, one at a time.
+ * weft_coll_init and the first start take all memory and choose the algorithm. Further starts
  * allocate nothing, but for what a transport takes for its first messages to a member. Buffers are
- * borrowed from a start to its end. WEFT_COLL_FIXED_ORDER is said in `init_flags`; in `op->flags`
- * it is not looked at.
+ * borrowed from a start to its end. Set WEFT_COLL_FIXED_ORDER in `init_flags`; in `op->flags` it is
+ * ignored.
  *
  * Starts stand in the order of the team's collectives (or in that of their tag). Two handles may be
- * under way at a time. BUSY: this one is. Elements with a layout, and
+ * in progress at a time; a start of one that is in progress is BUSY. Elements with a layout, and
  * device memory that is staged, are packed at each start and unpacked at its end.
  *
- * A start with op->stream, while that CUDA stream is being captured, is recorded in the graph, and
- * returns WEFT_OK. From then on each launch of the graph starts the collective once, when it gets
- * there, and later work of the graph waits until that start has ended. op->done reports the end of
- * each launch's start, by the status that weft_coll_start would have had, too. Launches of graphs
- * with the same recorded start must not overlap. A launch after weft_coll_free reports CLOSED; one
- * after the worker was closed passes without a report. Errors of the recording: UNSUPPORTED with
- * op->request_p or op->completion, and if the driver captures no wait for a value (CUDA 12 does);
- * the capture may be invalid then. QUOTA; NO_MEMORY.
+ * If the CUDA stream op->stream is being captured, a start is recorded in the graph, and returns
+ * WEFT_OK. From then on each launch of the graph starts the collective once, when it gets there.
+ * Later work of the graph waits until that start has ended. op->done reports the end of each
+ * launch's start, with the status that weft_coll_start would have returned, too. Launches of graphs
+ * with the same recorded start must not overlap. A launch after weft_coll_free reports CLOSED. A
+ * launch after the worker was closed passes without a report.
+ *
+ * Errors of the recording: UNSUPPORTED with op->request_p or op->completion, and if the driver
+ * captures no wait for a value (CUDA 12 does); the capture may be invalid then. QUOTA; NO_MEMORY.
  */
 typedef struct weft_coll weft_coll_t;
 #define weft_coll_init(...) weft_coll_init_sized(sizeof(weft_coll_args_t), __VA_ARGS__)
@@ -342,12 +353,12 @@ WEFT_API weft_status_t weft_coll_init_sized(size_t args_size, weft_team_t *team,
                                             const weft_coll_args_t *args, uint32_t init_flags,
                                             weft_coll_t **coll_p);
 WEFT_API weft_status_t weft_coll_start(weft_coll_t *coll, const weft_op_t *op);
-/* BUSY while it is under way. Before the team is closed. */
+/* Frees the handle. Call it before the team is closed. Errors: BUSY while it is in progress. */
 WEFT_API weft_status_t weft_coll_free(weft_coll_t *coll);
 
 /*
- * As above, and drive the worker until the operation is complete (weft_ep_flush_wait). Of calls
- * that are over at once, each sixteenth of a team takes one turn of the worker.
+ * As above, and drive the worker until the operation is complete (weft_ep_flush_wait). A call that
+ * is complete at once does not drive it, except every 16th such call of a team.
  */
 WEFT_API weft_status_t weft_barrier_wait(weft_team_t *team);
 WEFT_API weft_status_t weft_bcast_wait(weft_team_t *team, void *buf, size_t count,

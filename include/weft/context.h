@@ -30,9 +30,9 @@ typedef enum weft_log_level {
  * at once and from within any call, and must not call the library. `room` (the part of the library)
  * and `line` are valid until it returns.
  *
- * At level info the log has one line for each connection that is made, each lane switch, and each
- * new lane of an endpoint with failover. At level warn it has one line for each connection that is
- * lost, with the peer and the cause.
+ * At level info the log has one line for each connection that is made and for each lane switch.
+ * Each new lane of an endpoint with failover also has one. At level warn it has one line for each
+ * connection that is lost, with the peer and the cause.
  */
 typedef void (*weft_log_fn)(weft_log_level_t level, const char *room, const char *line, void *arg);
 
@@ -51,16 +51,17 @@ typedef struct weft_context_params {
 } weft_context_params_t;
 
 /*
- * Creates a context and reads the configuration: the defaults, then the file (lines of `name =
- * value`, comments with #), then the environment (WEFT_TCP_BIND for "tcp.bind"), then `params`.
- * `params` may be NULL. An unknown name is logged as a warning, with the nearest known name.
+ * Creates a context and reads the configuration: the defaults, then the file, then the environment
+ * (WEFT_TCP_BIND for "tcp.bind"), then `params`. A later source replaces the value of an earlier
+ * one. The file has lines of `name = value`, and comments with #. `params` may be NULL. An unknown
+ * name is logged as a warning, with the nearest known name.
  *
- * Several threads may use one context. Each worker belongs to one thread.
+ * Any thread. Several threads may use one context. Each worker belongs to one thread.
  *
- * Errors: INVALID_PARAM for a value or line that does not parse, for a number outside its setting's
- * range (weft_context_setting; weft_status_describe names it), and for a non-zero field of a params
- * struct that this version does not know; NOT_FOUND if `file` is set and does not exist; IO if it
- * cannot be read.
+ * Errors: INVALID_PARAM for a value or line that does not parse, and for a number outside its
+ * setting's range (weft_context_setting; weft_status_describe names it); NOT_FOUND if `file` is set
+ * and does not exist; IO if it cannot be read. Every function with a params struct returns
+ * INVALID_PARAM for a non-zero field that this version does not know.
  */
 #define weft_context_create(...) \
     weft_context_create_sized(sizeof(weft_context_params_t), __VA_ARGS__)
@@ -68,7 +69,8 @@ WEFT_API weft_status_t weft_context_create_sized(size_t params_size,
                                                  const weft_context_params_t *params,
                                                  weft_context_t **context_p);
 
-/* Destroys a context. Errors: BUSY while it has workers. */
+/* Destroys a context. Any thread, when no other uses it. Errors: BUSY while it has workers or
+ * objects in associated mode, or is associated with a resource. */
 WEFT_API weft_status_t weft_context_destroy(weft_context_t *context);
 
 /* The source of a setting's value. */

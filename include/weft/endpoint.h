@@ -70,9 +70,9 @@ typedef struct weft_ep_params {
  * not queried, because that would block. A shm name has no slash, does not begin with a dot, and
  * has at most 107 bytes together with its directory.
  *
- * "tcp://@FD" connects over a TCP socket that is connected already, whose descriptor is the number
- * FD: one that the program connected itself (through a proxy, or bound to an interface), inherited
- * or received. Its other end is accepted by a listener, or given to one (weft_listener_adopt). The
+ * "tcp://@FD" connects over a TCP socket that is connected already; FD is its descriptor, as a
+ * number. The program connected it itself (through a proxy, or bound to an interface), inherited or
+ * received it. Its other end is accepted by a listener, or given to one (weft_listener_adopt). The
  * library has a duplicate. Keep FD open, and do not use it, until on_ready or on_error; close it
  * then. INVALID_PARAM if FD is no such socket.
  *
@@ -119,7 +119,7 @@ typedef enum weft_close_mode {
  * The peer gets PEER_CLOSED in either mode. It cannot see that an abort discarded data, so mark the
  * end of a stream in its own bytes if that matters.
  *
- * Errors: BUSY if the endpoint is already closing.
+ * Errors: BUSY if the endpoint is already closing, or is associated (weft/resource.h).
  */
 WEFT_API weft_status_t weft_ep_close(weft_ep_t *ep, weft_close_mode_t mode, const weft_op_t *op);
 
@@ -136,10 +136,12 @@ enum {
  * Completes when all operations posted before it (messages, streams, one-sided) have left this
  * side's buffers and their borrowed memory is free. Operations posted later are not waited for.
  * With WEFT_FLUSH_REMOTE it also reports refusals that only the target could find (weft/rma.h).
+ *
+ * Errors: CLOSED, and the status that the endpoint was lost with.
  */
 WEFT_API weft_status_t weft_ep_flush(weft_ep_t *ep, const weft_op_t *op);
 
-/* A pointer of the program's own, and the endpoint's worker. Any thread. */
+/* A pointer of the program's own (NULL at first), and the endpoint's worker. Any thread. */
 WEFT_API void weft_ep_set_user(weft_ep_t *ep, void *user);
 WEFT_API void *weft_ep_user(const weft_ep_t *ep);
 WEFT_API weft_worker_t *weft_ep_worker(const weft_ep_t *ep);
@@ -186,7 +188,10 @@ typedef struct weft_ep_info {
     const char *error;
 } weft_ep_info_t;
 
-/* Describes an endpoint. The strings are valid until the worker's next progress. */
+/*
+ * Describes an endpoint, in any state. The strings are valid until the worker's next progress.
+ * Errors: none but those of every function (weft/base.h).
+ */
 WEFT_API weft_status_t weft_ep_describe(weft_ep_t *ep, weft_ep_info_t *info_p);
 
 /*
@@ -228,14 +233,14 @@ typedef struct weft_listen_params {
  * Listens at "tcp://host:port" (port 0: any free port; host "*": all interfaces, IPv4 and IPv6),
  * "rdma://host:port" or "shm://name". `params` may be NULL.
  *
- * "tcp://@FD" listens by a TCP socket that is listening already, whose descriptor is the number FD:
- * one that a process inherited, received, or made itself ("tcp://@3" under systemd's socket
- * activation). The listener takes a duplicate. Its close leaves the socket listening, so another
+ * "tcp://@FD" listens by a TCP socket that is listening already; FD is its descriptor, as a number.
+ * The process inherited it ("tcp://@3" under systemd's socket activation), received it or made it
+ * itself. The listener takes a duplicate. Its close leaves the socket listening, so another
  * process that has it accepts what still waits. INVALID_PARAM if FD is no such socket.
  *
- * Accepted endpoints belong to the program. on_endpoint hands each one over, and the program closes
- * it with weft_ep_close, at the latest in on_error, which is called when the peer has closed or
- * failed. An endpoint that is not closed stays until its worker is closed.
+ * Accepted endpoints belong to the program. on_endpoint hands each one over. The program closes it
+ * with weft_ep_close, at the latest in on_error, which reports that the peer has closed or failed.
+ * An endpoint that is not closed stays until its worker is closed.
  *
  * Errors: INSECURE without a cluster key, for a tcp interface other than loopback and for every
  * rdma interface, unless tcp.insecure or rdma.insecure is set; EXISTS if the address is in use;
@@ -247,9 +252,9 @@ WEFT_API weft_status_t weft_listen_sized(size_t params_size, weft_worker_t *work
                                          weft_listener_t **listener_p);
 
 /*
- * Hands a connected TCP socket to a "tcp://" listener, as if it had accepted it: for programs that
- * accept connections themselves and give some to Weft before any byte was read. The listener takes
- * a duplicate; close `fd` after the call. The peer connects by weft_connect, and has the same
+ * Hands a connected TCP socket to a "tcp://" listener, as if it had accepted it. It is for programs
+ * that accept connections themselves, and give some to Weft before any byte was read. The listener
+ * takes a duplicate; close `fd` after the call. The peer connects by weft_connect, and has the same
  * handshake, time limit and proof of the key as others.
  *
  * Errors: INVALID_PARAM if `fd` is no connected TCP socket; UNSUPPORTED for a listener of another
@@ -271,10 +276,10 @@ WEFT_API const char *weft_listener_uri(const weft_listener_t *listener);
 WEFT_API void weft_listener_close(weft_listener_t *listener);
 
 /*
- * The _wait functions, for programs without an event loop: post the operation and drive the worker
+ * The _wait functions, for programs without an event loop, post the operation and drive the worker
  * until it is complete. This holds for all functions whose names end in _wait except
- * weft_worker_wait. Within a callback they return BUSY and post nothing. They take no flags, so
- * this flush is a local one.
+ * weft_worker_wait. Errors: those of the operation, as its call or its callback gets them; BUSY
+ * within a callback, and nothing is posted. They take no flags, so this flush is a local one.
  */
 WEFT_API weft_status_t weft_ep_flush_wait(weft_ep_t *ep);
 WEFT_API weft_status_t weft_ep_close_wait(weft_ep_t *ep, weft_close_mode_t mode);

@@ -14,8 +14,9 @@ extern "C" {
  * cycles. When all inputs of a task are done, one thread calls its function. Idle threads take
  * tasks of busy ones (work stealing) and sleep when there are none.
  *
- * Unless stated otherwise, functions are called from one thread at a time, not while the graph
- * runs (BUSY), and not by a task. A graph and its threads do not survive a fork (FORKED).
+ * Unless stated otherwise, functions are called from one thread at a time, not while the graph runs
+ * (BUSY), and not by a task. A callback of a worker may call them all; weft_graph_run_wait is BUSY
+ * there for a graph with a team. A graph and its threads do not survive a fork (FORKED).
  */
 typedef struct weft_graph weft_graph_t;
 
@@ -50,10 +51,10 @@ typedef struct weft_task_call {
 typedef weft_status_t (*weft_task_fn)(weft_task_call_t *call);
 
 typedef struct weft_graph_params {
-    uint32_t
-        n_threads; /* of the graph's own; 0: one less than the processors it may use, 1 at least */
-    int pin;       /* not 0: thread i is bound to the i-th processor that the caller may use */
-    int trace;     /* not 0: note when and where each task ran */
+    /* threads of the graph's own; 0: one less than the processors that it may use, 1 at least */
+    uint32_t n_threads;
+    int pin;   /* not 0: thread i is bound to the i-th processor that the caller may use */
+    int trace; /* not 0: note when and where each task ran */
     /*
      * Optional. `done` of `total` tasks have ended. Called on any thread of the graph, by one at a
      * time, with growing numbers; the last call has done == total.
@@ -68,13 +69,13 @@ typedef struct weft_graph_params {
      * that of a task that failed anywhere, or of a member that was lost.
      *
      * With pure tasks (retries) a run survives the loss of members. Those that are left shrink the
-     * team, keep the results that they have, and go on with the rest; only a task that is not pure,
-     * and whose result is lost, ends the run as PEER_FAILED. The tasks of the lost stay with those
-     * that took them. `team` is as a failed team is, and is still to be closed by the program.
+     * team, keep the results that they have, and go on with the rest. A task that is not pure, and
+     * whose result is lost, ends the run as PEER_FAILED. The tasks of the lost members stay with
+     * those that took them. `team` has then failed, and the program still closes it.
      *
      * Several graphs of one team may run at once; their ends are agreed on in the order of their
-     * begins. While they run, the program may call collectives of the team, but no safe ones
-     * (WEFT_COLL_SAFE) and no agreement: only one of those is made at a time.
+     * begins. While they run, the program may call collectives of the team. It may call no safe
+     * ones (WEFT_COLL_SAFE) and no agreement, since a team makes one agreement at a time.
      *
      * Functions of this header are called on the thread of the team's worker, which has to make
      * progress. The team must outlive the graph.
@@ -84,10 +85,11 @@ typedef struct weft_graph_params {
      * a thread. */
     uint32_t n_gpus;
     /*
-     * WEFT_BAR_ON_TERMINAL: if stderr is a terminal, a run shows how many of its tasks have ended
-     * as one line there, at most ten times a second. WEFT_BAR_ALWAYS: also to a file or a pipe. The
-     * line ends when the run does; after an error it says "stopped". With a team, rank 0 shows the
-     * tasks that it runs itself. What the program prints during the run stands in that line.
+     * WEFT_BAR_ON_TERMINAL: if stderr is a terminal, a run writes one line there, with the number
+     * of its tasks that have ended, at most ten times a second. WEFT_BAR_ALWAYS: also to a file or
+     * a pipe. The line ends when the run does; after an error it says "stopped". With a team, rank
+     * 0 shows the tasks that it runs itself. Text that the program prints meanwhile stands in that
+     * line.
      */
     int progress_bar;
 } weft_graph_params_t;
@@ -112,9 +114,9 @@ typedef struct weft_task_params {
     size_t result_size; /* bytes */
     const char *name;   /* optional, copied: for errors and traces */
     /*
-     * Not 0: a pure task. After an error it is called again, at most this often. With a team it is
-     * run by another member, if the one that had it is lost before its result is with a member that
-     * is left.
+     * Not 0: a pure task. After an error it is called again, at most this often. With a team,
+     * another member runs it if the one that had it is lost, and no member that is left has its
+     * result.
      */
     uint32_t retries;
     int on_cpu; /* not 0: only the thread that is bound to processor `cpu` runs it */
@@ -125,8 +127,8 @@ typedef struct weft_task_params {
      */
     int on_rank;
     uint32_t rank;
-    /* With a team, not 0: a member on the host of member `host`; by the largest input if it is made
-     * there, else by the task's number. */
+    /* With a team, not 0: a member on the host of member `host` runs it. It is the one that makes
+     * the largest input if that is on the host, else one by the task's number. */
     int on_host;
     uint32_t host;
     /* Not 0: a thread that is bound to a processor of this NUMA node runs it; where there is none,
@@ -140,15 +142,16 @@ typedef struct weft_task_params {
      */
     int on_gpu;
     /*
-     * Not 0: only its successors need the result. Each member gives the memory back to the system
-     * when the last of them has ended, by whole pages, unless a device may have it registered;
+     * Not 0: only its successors need the result. When the last of them has ended, each member
+     * gives the memory back to the system, by whole pages, unless a device may have it registered.
      * weft_graph_result is NOT_FOUND then. A result without successors stays.
      */
     int transient;
     /*
-     * Above 1: this number of the graph's own threads are reserved for the task while it runs: this
-     * one, and others, which sleep until it ends. The function may use their processors by threads
-     * of its own. It waits until they have ended what they run. Not with on_cpu, on_node or on_gpu.
+     * Above 1: this number of the graph's own threads are reserved for the task while it runs. They
+     * are the one that calls the function, and others, which sleep until it ends. The function may
+     * use their processors by threads of its own. The task begins when the others have ended what
+     * they run. Not with on_cpu, on_node or on_gpu.
      */
     uint32_t cores;
 } weft_task_params_t;
@@ -180,8 +183,11 @@ WEFT_API weft_status_t weft_graph_register(const char *name, weft_task_fn fn);
 WEFT_API weft_status_t weft_graph_run(weft_graph_t *graph, weft_worker_t *worker, weft_done_fn done,
                                       void *arg);
 
-/* The same, and the calling thread runs tasks, too, until all have ended; with a team it drives the
- * worker, and runs none. Returns that status. */
+/*
+ * The same, and returns the status of the run when it has ended. Meanwhile the calling thread runs
+ * tasks, too. With a team it drives the worker instead. Errors: also BUSY
+ * within a callback, with a team.
+ */
 WEFT_API weft_status_t weft_graph_run_wait(weft_graph_t *graph);
 
 /* Skips the tasks that have not begun; the run ends as CANCELLED. Any thread, and tasks. */
@@ -203,7 +209,8 @@ WEFT_API weft_status_t weft_graph_set_deadline(weft_graph_t *graph, uint32_t dea
 WEFT_API weft_status_t weft_graph_result(weft_graph_t *graph, weft_task_t task, const void **data_p,
                                          size_t *len_p);
 
-/* The task that ended the last run, with its name (NULL: none) and status. WEFT_NO_TASK: none. */
+/* The task that ended the last run, with its name (NULL: none) and status. WEFT_NO_TASK: none. Both
+ * outputs are optional. */
 WEFT_API weft_task_t weft_graph_failed(const weft_graph_t *graph, const char **name_p,
                                        weft_status_t *status_p);
 

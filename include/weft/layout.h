@@ -14,9 +14,9 @@ extern "C" {
  * when the operation is posted; the objects that its pointers refer to are not.
  *
  * For a put or get it describes the memory on this side, with `buf` and `len` as the entry. The
- * peer's memory is contiguous. A WEFT_LAYOUT_USER layout is packed whole within the call (on the
- * owner's thread, for a submission of another thread) and unpacked whole before the operation ends,
- * through memory that the library allocates.
+ * peer's memory is contiguous. The library packs a WEFT_LAYOUT_USER layout whole within the call,
+ * into memory that it allocates. A submission of another thread is packed on the owner's thread.
+ * It unpacks the layout whole before the operation ends.
  *
  * UNSUPPORTED for weft_put_pieces and weft_get_pieces, whose pieces have strides, and for atomics.
  */

@@ -89,9 +89,9 @@ typedef struct weft_mem_params {
      * endpoint (PEER_FAILED, for example by heartbeats). That receiver discards what it read, and
      * its receive fails.
      *
-     * A receive into such memory, of an endpoint that is lost or closed while its sender is stopped
-     * in the middle of a piece, waits for that piece until close.timeout. After that the sender,
-     * once it continues, may still write the rest of that piece (128 KiB at most);
+     * Suppose that an endpoint is lost or closed while its sender is stopped in the middle of a
+     * piece. A receive into such memory then waits for that piece until close.timeout. After that
+     * the sender, once it continues, may still write the rest of that piece (128 KiB at most).
      * weft_mem_release waits until the sender has let go.
      */
     int expose;
@@ -101,12 +101,12 @@ typedef struct weft_mem_params {
      */
     int associated;
     /*
-     * Not 0: peers name the bytes of the region by their offset from its begin, and its keys do not
-     * contain its address (IBV_ACCESS_ZERO_BASED of verbs). A key says nothing about the layout of
-     * this process. weft_rkey_describe says base 0. Mapped where the region is
-     * allocated and the peer is on this host; otherwise operations are messages, also over RDMA
-     * and where process_vm would serve. Not with `expose`, nor with WEFT_MEM_ATOMIC_DEVICE; the
-     * region begins at a multiple of 8.
+     * Not 0: peers name the bytes of the region by their offset from its begin
+     * (IBV_ACCESS_ZERO_BASED of verbs). Its keys do not contain its address, and so say nothing
+     * about the layout of this process. weft_rkey_describe returns base 0. A peer on this host maps
+     * the region if it is allocated. Otherwise operations are messages, also over RDMA and where
+     * process_vm would serve. INVALID_PARAM with `expose` or WEFT_MEM_ATOMIC_DEVICE, and for a
+     * region that does not begin at a multiple of 8.
      */
     int zero_based;
 } weft_mem_params_t;
@@ -118,8 +118,9 @@ typedef struct weft_mem_params {
  * A read-only key keeps a peer's library from writing. It does not protect against a malicious
  * process of the same user.
  *
- * Errors: INVALID_PARAM; NO_MEMORY; NO_FDS; FORKED; UNSUPPORTED if the rights ask for device
- * atomics and no device of this worker has them (weft_memory_info_t).
+ * Errors: INVALID_PARAM, for example if `len` is 0; NO_MEMORY; NO_FDS; CLOSED if the worker is
+ * closing; UNSUPPORTED if the rights ask for device atomics and no device of this worker has them
+ * (weft_memory_info_t).
  */
 #define weft_mem_alloc(...) weft_mem_alloc_sized(sizeof(weft_mem_params_t), __VA_ARGS__)
 WEFT_API weft_status_t weft_mem_alloc_sized(size_t params_size, weft_worker_t *worker, size_t len,
@@ -162,8 +163,9 @@ WEFT_API weft_status_t weft_mem_export(const weft_mem_t *mem, int *fd_p, uint64_
  * A submission of another thread that names the region, and that the owner has not processed yet,
  * ends as INVALID_PARAM.
  *
- * Errors: BUSY while operations of this side use the region, and if a release is in progress (the
- * handle is gone when that completes); INVALID_PARAM for a registration of weft_mem_get.
+ * Errors: BUSY while operations of this side use the region, while it is associated, and while a
+ * release is in progress (the handle is gone when that completes). INVALID_PARAM for a registration
+ * of weft_mem_get.
  */
 WEFT_API weft_status_t weft_mem_release(weft_mem_t *mem, const weft_op_t *op);
 
@@ -176,6 +178,8 @@ WEFT_API weft_status_t weft_mem_release(weft_mem_t *mem, const weft_op_t *op);
  * A second revocation meanwhile joins the first, and both complete together. During a release it
  * completes when the region is gone. A peer that has the region mapped unmaps it in its worker's
  * progress. Until then its operations are still performed, and the revocation or release waits.
+ *
+ * Errors: BUSY once a release has completed and its callback is due.
  */
 WEFT_API weft_status_t weft_mem_revoke(weft_mem_t *mem, const weft_op_t *op);
 
@@ -205,12 +209,13 @@ typedef struct weft_mem_info {
     uint32_t epoch;   /* incremented by each revocation */
     uint32_t n_peers; /* native opens by peers, one for each unpacked key */
 } weft_mem_info_t;
-/* Describes a region. */
+/* Describes a region. Errors: BUSY once a release has completed and its callback is due. */
 WEFT_API weft_status_t weft_mem_describe(const weft_mem_t *mem, weft_mem_info_t *info_p);
 
 /*
  * Describes the memory at a pointer: type, base and length of its mapping (of its allocation, on a
- * device), node. `page` is 0 on a device. Errors: NOT_FOUND if nothing is mapped there; IO.
+ * device), node. `page` is 0 on a device. Any thread. Errors: NOT_FOUND if nothing is mapped there;
+ * IO.
  */
 WEFT_API weft_status_t weft_mem_detect(const void *at, weft_mem_info_t *info_p);
 
@@ -222,10 +227,11 @@ WEFT_API weft_status_t weft_mem_detect(const void *at, weft_mem_info_t *info_p);
  */
 
 /*
- * Returns a cached registration of [base, base + len), or makes one. Each needs one weft_mem_put.
+ * Returns a cached registration of [base, base + len), or makes one. Each needs one weft_mem_put;
+ * NULL is ignored there.
  * Unused registrations stay in the cache; the oldest leave beyond the settings memory.cache_regions
  * and memory.cache_bytes. Errors: INVALID_PARAM, also for WEFT_MEM_ATOMIC_DEVICE, because
- * registrations are shared; NO_MEMORY.
+ * registrations are shared; NO_MEMORY; CLOSED if the worker is closing.
  */
 WEFT_API weft_status_t weft_mem_get(weft_worker_t *worker, void *base, size_t len, unsigned rights,
                                     weft_mem_t **mem_p);
@@ -234,7 +240,8 @@ WEFT_API void weft_mem_put(weft_mem_t *mem);
 /*
  * Declares that the range is about to be unmapped, or was unmapped. Cached registrations of it are
  * not found any more, end with their last weft_mem_put, and their keys are revoked. Other threads
- * use weft_worker_post.
+ * use weft_worker_post. Completion: no peer can access that memory any more. Errors: none but those
+ * of every function (weft/base.h).
  */
 WEFT_API weft_status_t weft_mem_invalidate(weft_worker_t *worker, const void *base, size_t len,
                                            const weft_op_t *op);
@@ -254,7 +261,8 @@ WEFT_API weft_status_t weft_mem_pack(const weft_mem_t *mem, void *buf, size_t *l
 
 /*
  * Reads a key for use with `ep`. Release it with weft_rkey_release, also after its endpoint is
- * closed. Operations in progress, those of other threads included, are not affected by the release.
+ * closed; NULL is ignored there. Operations in progress, those of other threads included, are not
+ * affected by the release.
  *
  * Errors: ADDRESS if the bytes are not a key, are of another version, or belong to another worker
  * than the endpoint's peer. If the peer is not known yet, a later operation returns UNREACHABLE
@@ -285,7 +293,7 @@ typedef struct weft_rkey_info {
      */
     const char *put, *get, *atomic;
 } weft_rkey_info_t;
-/* Describes a key. */
+/* Describes a key, in any state. Errors: none but those of every function (weft/base.h). */
 WEFT_API weft_status_t weft_rkey_describe(const weft_rkey_t *rkey, weft_rkey_info_t *info_p);
 
 /* ---- memory domains ---- */

@@ -6,12 +6,15 @@
  * then every call on the object returns NOT_ASSOCIATED, except that handlers of active messages
  * may be set. They are kept.
  *
- * Parents must be in associated mode, too: a worker needs a context in associated mode; a team, an
+ * Parents must be in associated mode, too. A worker needs a context in associated mode. A team, an
  * endpoint and a region need a worker in associated mode that is associated.
  *
- * Threads: the functions that take a resource may be called by any thread, unless they say
- * otherwise. The consumer's callbacks run on the consumer's worker, the provider's on the
- * provider's worker (weft_resource_provider_t).
+ * Errors of objects in associated mode, for every call on them: NOT_ASSOCIATED before the first
+ * association, DISASSOCIATED after its end, RESOURCE_LOST after a loss.
+ *
+ * Threads: any thread may call the functions that take a resource, unless they say otherwise. The
+ * consumer's callbacks run on the consumer's worker, the provider's on the provider's worker
+ * (weft_resource_provider_t).
  */
 #ifndef WEFT_RESOURCE_H
 #define WEFT_RESOURCE_H
@@ -51,8 +54,8 @@ typedef enum weft_resource_kind {
        [WEFT_RES_MEMORY_OFFSET] */
     WEFT_RESOURCE_SEGMENT,
     /* memory of this process, for a region: WEFT_RES_MEMORY_BASE and WEFT_RES_MEMORY_LENGTH,
-       [WEFT_RES_MEMORY_HANDLE]: a region of the same worker, whose key is then reused;
-       [WEFT_RES_MEMORY_MR]: its registration in the PD of the worker, which is then reused */
+       [WEFT_RES_MEMORY_HANDLE] (a region of the same worker, whose key is then reused),
+       [WEFT_RES_MEMORY_MR] (its registration in the PD of the worker, which is then reused) */
     WEFT_RESOURCE_MEMORY,
     /* a listening TCP socket, for a worker: WEFT_RES_WORKER_SOCKET */
     WEFT_RESOURCE_SOCKET,
@@ -121,18 +124,20 @@ typedef struct weft_events {
  * Notices about verbs objects that a worker uses. Both functions are optional, and run on the
  * worker's thread.
  *
- * PD: the worker registers its memory there, and uses its device. CQ: completions of the worker's
- * queue pairs arrive there; the library polls it, and makes its channel non-blocking. SRQ: the
- * worker posts all receives, and the program none; afterwards the queue has receives without
- * memory, and can only be destroyed. QP: the connections of rdma_rc use these and no others; they
- * were created with PD, CQ (both sides) and SRQ, and are in RESET before and after.
+ * - PD: the worker registers its memory there, and uses its device.
+ * - CQ: completions of the worker's queue pairs arrive there. The library polls it, and makes its
+ *   channel non-blocking.
+ * - SRQ: the worker posts all receives, and the program none. Afterwards the queue has receives
+ *   without memory, and can only be destroyed.
+ * - QP: the connections of rdma_rc use these and no others. They were created with PD, CQ (both
+ *   sides) and SRQ, and are in RESET before and after.
  */
 typedef struct weft_verbs {
-    /* A struct ibv_wc of the CQ that is of no queue pair of the worker. */
+    /* A struct ibv_wc of the CQ that belongs to no queue pair of the worker. */
     void (*completion)(const void *wc, void *arg);
-    /* Each struct ibv_async_event of the device, which the library reads and acknowledges, those
-     * about the worker's objects among them. NULL: the program reads them; then the worker posts
-     * all receives at once, and waits for no event before it returns a queue pair. */
+    /* Each struct ibv_async_event of the device, those about the worker's objects among them. The
+     * library reads and acknowledges them. NULL: the program reads them. The worker then posts all
+     * receives at once, and waits for no event before it returns a queue pair. */
     void (*event)(const void *event, void *arg);
     void *arg;
 } weft_verbs_t;
@@ -228,14 +233,15 @@ WEFT_API weft_status_t weft_resource_release(weft_resource_t *resource);
  * Takes the resource back. Each user drains, for op->deadline_ms at most (0: close.timeout of each
  * user). The users that are left then lose it (weft_resource_lose). New associations are refused
  * from now on (NOT_SHAREABLE). Completion, on the provider's worker if one is named: no object uses
- * the resource. Returns WEFT_OK if none does.
+ * the resource. Returns WEFT_OK if none does. Errors: UNSUPPORTED for op->completion; BUSY while an
+ * earlier call is in progress.
  */
 WEFT_API weft_status_t weft_resource_withdraw(weft_resource_t *resource, const weft_op_t *op);
 
 /*
  * Declares that the resource does not work any more. The operations of its users end as
- * RESOURCE_LOST, each once, and on_lost is called. A worker that closes, and another process that
- * ends, lose what they provide.
+ * RESOURCE_LOST, each once, and on_lost is called. NULL is ignored. A worker that closes, and
+ * another process that ends, lose what they provide.
  */
 WEFT_API void weft_resource_lose(weft_resource_t *resource);
 
@@ -249,19 +255,19 @@ typedef struct weft_associate_params {
     uint32_t abi_version; /* WEFT_RESOURCE_ABI of the consumer's header; 0: not compared */
     const char *build_id; /* compared if both sides have one */
     /* Optional: the object lost its resource, or a deadline cut its drain off. Calls on it return
-     * RESOURCE_LOST. If its worker lost
-     * what it works by, the handle of the object is gone when the worker's association ends. */
+     * RESOURCE_LOST. If its worker lost what it works by, the handle of the object is gone when the
+     * worker's association ends. */
     void (*on_lost)(void *object, weft_status_t status, void *arg);
     void *arg;
 } weft_associate_params_t;
 
 /*
  * Associates an object in associated mode with a resource: the object works from now on. If any
- * value is refused, nothing is attached. Of several threads that associate one object at once, one
+ * value is refused, nothing is attached. If several threads associate one object at once, one
  * succeeds. A team becomes ready later (its on_ready).
  *
  * A context takes a resource of any kind: its values are held, and can be read. SOCKET and EVENTS
- * are for any worker, in associated mode or not, and for several of them at once. Of a SOCKET,
+ * are for any worker, in associated mode or not, and for several of them at once. For a SOCKET,
  * `params->arg` is a weft_listen_params_t, or NULL. A CONNECTION is dialed as "tcp://@FD" of
  * weft_connect is: the other end is accepted by a listener, or given to one (weft_listener_adopt).
  * When it is returned, the library has closed its duplicate, and the stream has ended; close the
@@ -273,12 +279,12 @@ typedef struct weft_associate_params {
  * (UNSUPPORTED), and so is the stream as an operation's op->stream. The program keeps both until
  * the worker is disassociated.
  *
- * WEFT_RES_MEMORY_MR: rdma_rc uses this registration, and makes none of its own. It is of the
- * worker's WEFT_RES_WORKER_PD, contains the region, and has the access flags that the region's
- * rights need (LOCAL_WRITE, REMOTE_READ, REMOTE_WRITE, REMOTE_ATOMIC), and MW_BIND where the device
- * has memory windows of type 2. Without windows peers get its own rkey, which stays valid until the
- * program deregisters it: do that once the region is disassociated. UNSUPPORTED: it is of another
- * PD, or does not contain the region.
+ * WEFT_RES_MEMORY_MR: rdma_rc uses this registration, and makes none of its own. It belongs to the
+ * worker's WEFT_RES_WORKER_PD and contains the region, else the call returns UNSUPPORTED. It has
+ * the access flags that the region's rights need (LOCAL_WRITE, REMOTE_READ, REMOTE_WRITE,
+ * REMOTE_ATOMIC). It also has MW_BIND where the device has memory windows of type 2. Without
+ * windows peers get its own rkey, which stays valid until the program deregisters it. Do that once
+ * the region is disassociated.
  *
  * Owner's thread of the worker, for endpoints, teams and regions.
  *
@@ -299,12 +305,13 @@ WEFT_API weft_status_t weft_associate_resources_sized(size_t params_size, weft_c
  * RESOURCE_LOST after op->deadline_ms (0: close.timeout). Then the provider is notified, and
  * op->done is called, on the consumer's worker.
  *
- * Of a worker: its endpoints are closed, and its listeners and regions too; their handles are gone
- * when op->done begins, and so are those of its objects in associated mode. Handlers of active
- * messages stay for the next association. BUSY while a team of it is open, or an object of it is
- * associated. An endpoint, a team or a region is closed. Its handle stays: from op->done on it may
- * be associated with another resource, or closed (weft_ep_close, weft_team_close,
- * weft_mem_release). A region has another key then.
+ * A worker: its endpoints, listeners and regions are closed, and its objects in associated mode.
+ * Their handles are gone when op->done begins. Handlers of active messages stay for the next
+ * association. Errors: BUSY while a team of it is open, or an object of it is associated.
+ *
+ * An endpoint, a team or a region is closed. Its handle stays. From op->done on it may be
+ * associated with another resource, or closed (weft_ep_close, weft_team_close, weft_mem_release). A
+ * region has another key then.
  *
  * A second call while the first drains, or after it, is harmless: it returns WEFT_OK without a
  * callback. After a loss the call completes when the association has ended, with RESOURCE_LOST;
@@ -316,17 +323,20 @@ WEFT_API weft_status_t weft_disassociate_resources(weft_resource_t *resource, vo
 /* As above, and drives the provider's or the consumer's worker until it is complete. */
 WEFT_API weft_status_t weft_disassociate_resources_wait(weft_resource_t *resource, void *object);
 
-/* The lease of a worker that is associated with another worker. Errors: NOT_FOUND. */
+/* The lease of a worker that is associated with another worker. Errors: NOT_FOUND if it holds
+ * none. */
 WEFT_API weft_status_t weft_worker_lease(weft_worker_t *worker, weft_lease_t *lease_p);
 
 /* ---- what Weft made, given out ---- */
 
 /*
  * Describes an object of Weft as a resource: a worker, a team, an endpoint or a region. `kind` is
- * WEFT_RESOURCE_LOOP for the program's loop that a worker runs on (UNSUPPORTED for a worker with a
- * loop of its own), and otherwise the kind of the object's type. Of
- * `params` (may be NULL) name, provider, share, thread_mode and lease are used. When the object's
- * worker closes, the resource is lost. Owner's thread.
+ * the kind of the object's type, or WEFT_RESOURCE_LOOP for the program's loop that a worker runs
+ * on. `params` may be NULL; its name, provider, share, thread_mode and lease are used. When the
+ * object's worker closes, the resource is lost. Owner's thread.
+ *
+ * Errors: UNSUPPORTED for the loop of a worker with a loop of its own, and if `kind` does not fit
+ * the object; those of weft_resource_describe.
  */
 #define weft_resource_export(...) \
     weft_resource_export_sized(sizeof(weft_resource_params_t), __VA_ARGS__)
@@ -336,11 +346,12 @@ WEFT_API weft_status_t weft_resource_export_sized(size_t params_size, weft_objec
                                                   weft_resource_t **resource_p);
 
 /*
- * Gives a resource to another process, over a connected socket of AF_UNIX: one with a descriptor
- * (SEGMENT, SOCKET, CONNECTION); device memory (MEMORY), by CUDA IPC; the protection domain of
- * VERBS, by ibv_import_pd. The latter two go to a process of the same user only. The importer
- * loses the resource when the last descriptor of this end is closed: at the latest when this
- * process ends. Both functions send and receive one message, and block for it.
+ * Gives a resource to another process, over a connected socket of AF_UNIX:
+ * - one with a descriptor (SEGMENT, SOCKET, CONNECTION);
+ * - device memory (MEMORY), by CUDA IPC, to a process of the same user;
+ * - the protection domain of VERBS, by ibv_import_pd, to a process of the same user.
+ * The importer loses the resource when the last descriptor of this end is closed, at the latest
+ * when this process ends. Both functions send and receive one message, and block for it.
  *
  * weft_resource_receive takes `socket` over, and watches it on `worker`. Device memory is opened in
  * the CUDA context that the worker was given, or in the current one, until the resource is
@@ -351,8 +362,8 @@ WEFT_API weft_status_t weft_resource_export_sized(size_t params_size, weft_objec
  *
  * Errors: UNSUPPORTED for another kind, for device memory that the driver does not export or open,
  * and for a domain of a device that does not import (soft-RoCE); NOT_SHAREABLE for device memory or
- * a domain and a process of another user; IO; PROTOCOL if the bytes
- * are no resource; VERSION_MISMATCH.
+ * a domain and a process of another user; IO; PROTOCOL if the bytes are no resource;
+ * VERSION_MISMATCH.
  */
 WEFT_API weft_status_t weft_resource_send(weft_resource_t *resource, int socket);
 WEFT_API weft_status_t weft_resource_receive(weft_worker_t *worker, int socket,
@@ -368,13 +379,16 @@ typedef struct weft_resource_info {
     unsigned leased_am;   /* ids of active messages that its users hold */
     weft_status_t status; /* OK, DISASSOCIATED once it is withdrawn, RESOURCE_LOST */
 } weft_resource_info_t;
+/* Describes a resource. Errors: none but those of every function (weft/base.h). */
 WEFT_API weft_status_t weft_resource_info(weft_resource_t *resource, weft_resource_info_t *info_p);
 
-/* A value of a resource by its key: the address of the copy. Errors: NOT_FOUND. */
+/* A value of a resource by its key: the address of the copy, valid as long as the resource. Errors:
+ * NOT_FOUND if it has no such key. */
 WEFT_API weft_status_t weft_resource_value(weft_resource_t *resource, const char *key,
                                            const void **value_p, size_t *len_p);
 
-/* The state of an object's association ("READY"); "STUB" for one that never had any. */
+/* The state of an object's association ("READY"); "STUB" for one that never had any. A static
+ * string. Any thread, while the object lives. */
 WEFT_API const char *weft_association_state(weft_context_t *context, weft_object_t type,
                                             const void *object);
 
@@ -386,13 +400,15 @@ WEFT_API weft_listener_t *weft_resource_listener(weft_resource_t *resource);
 
 /*
  * Loads MPI's functions from the libraries of this process, or from `library` ("libmpi.so.40";
- * NULL: only this process), for MPI_COMM_WORLD. MPI must be initialised. Errors: UNSUPPORTED.
+ * NULL: only this process), for MPI_COMM_WORLD. MPI must be initialised. Any thread. Errors:
+ * UNSUPPORTED if the functions are not there.
  */
 WEFT_API weft_status_t weft_mpi_load(const char *library, weft_mpi_t *mpi_p);
 
 /*
  * Fills in the events of a UCX worker (ucp_worker_h) whose context has UCP_FEATURE_WAKEUP, by the
- * functions of `library` ("libucp.so.0"; NULL: this process). Errors: UNSUPPORTED.
+ * functions of `library` ("libucp.so.0"; NULL: this process). Any thread. Errors: UNSUPPORTED if
+ * the functions are not there.
  */
 WEFT_API weft_status_t weft_ucx_events(const char *library, void *ucp_worker,
                                        weft_events_t *events_p);

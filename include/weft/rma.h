@@ -17,18 +17,20 @@ extern "C" {
  *
  * Address: `remote` is an address in the owner's process, inside the key's region
  * (weft_rkey_describe returns its base). It may be the region's end if no bytes are moved. An
- * address out of range, a missing right, or a misaligned atomic is refused here as INVALID_PARAM,
- * and again by the target whatever a peer sends. REVOKED: the owner revoked the key. UNREACHABLE:
- * the key belongs to another worker than the endpoint's peer.
+ * address out of range, a missing right, or a misaligned atomic is refused here as INVALID_PARAM.
+ * The target checks the same again.
+ *
+ * Errors: INVALID_PARAM; REVOKED if the owner revoked the key; UNREACHABLE if the key belongs to
+ * another worker than the endpoint's peer; CLOSED, and the status that the endpoint was lost with.
  *
  * Start: operations may be posted before the endpoint is ready, and while a key is being opened.
  * They then go by message as a whole. Before moving much data, wait until weft_rkey_pointer reports
  * the region as mapped. On mapped memory, up to 8 MiB are moved within the call (WEFT_OK); a larger
  * operation is in progress and moves part by part.
  *
- * Overlap: local and remote memory may be the same memory (an endpoint to its own worker, or memory
- * mapped twice) if the ranges are disjoint or equal. Otherwise the content of the overlap is
- * undefined.
+ * Overlap: local and remote memory may be the same memory, as over an endpoint to its own worker,
+ * or memory mapped twice. The ranges must be disjoint or equal. Otherwise the content of the
+ * overlap is undefined.
  *
  * Completion is local: the buffer is free (put), or holds the data (get, fetching atomics). With
  * WEFT_RMA_REMOTE in op->flags, a put or posted atomic completes when the target has performed it,
@@ -97,8 +99,8 @@ typedef enum weft_atomic {
 /*
  * Atomics. `size` is 4 or 8 bytes in this host's byte order, and `remote` must be a multiple of it.
  * They are atomic with each other and with the target's own atomic instructions. For a region with
- * WEFT_MEM_ATOMIC_DEVICE (weft/memory.h) they are atomic with each other only, and UNSUPPORTED if
- * its device does not support the operation or this endpoint does not reach the device.
+ * WEFT_MEM_ATOMIC_DEVICE (weft/memory.h) they are atomic with each other only. They are UNSUPPORTED
+ * if its device does not support the operation, or if this endpoint does not reach the device.
  *
  * The posted form returns no value and has no CSWAP. The fetching form writes the old value to
  * `old_p`, a uint32_t or uint64_t by `size`.
@@ -120,7 +122,7 @@ WEFT_API weft_status_t weft_ep_fence(weft_ep_t *ep);
 /*
  * A flush or a fence of all endpoints of the worker (weft_ep_flush, weft_ep_fence). A flush with
  * WEFT_FLUSH_REMOTE waits until all operations are performed. A lost endpoint makes the flush end
- * with that endpoint's status.
+ * with that endpoint's status. Errors of the call: none but those of every function (weft/base.h).
  */
 WEFT_API weft_status_t weft_worker_flush(weft_worker_t *worker, const weft_op_t *op);
 WEFT_API weft_status_t weft_worker_fence(weft_worker_t *worker);
@@ -136,9 +138,9 @@ typedef struct weft_rma_attributes {
      */
     int done_is_visible;
     /*
-     * Operations for which the target's worker must be driven, of those that the key grants:
-     * WEFT_MEM_WRITE for puts, READ for gets, ATOMIC for (some) atomics. 0: none. Over process_vm,
-     * puts and gets need no progress of the target, and atomics go by message.
+     * The rights whose operations need a target's worker that is driven: WEFT_MEM_WRITE for puts,
+     * READ for gets, ATOMIC for (some) atomics. 0: none. Over process_vm, puts and gets need no
+     * progress of the target, and atomics go by message.
      */
     int needs_target_progress;
     size_t max_short;            /* bytes of a put on the shortest path; at least WEFT_SHORT_MIN */

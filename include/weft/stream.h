@@ -16,6 +16,8 @@ extern "C" {
  * many endpoints: weft/tag.h). Streams are not ordered with messages. A send that ends early
  * (cancel, deadline, a layout that failed) may have appended a first part of its bytes; later sends
  * are not affected.
+ *
+ * Errors: CLOSED, and the status that the endpoint was lost with.
  */
 WEFT_API weft_status_t weft_stream_send(weft_ep_t *ep, const weft_iov_t *iov, size_t n_iov,
                                         const weft_op_t *op);
@@ -38,7 +40,7 @@ WEFT_API weft_status_t weft_stream_recv(weft_ep_t *ep, const weft_iov_t *iov, si
 
 /*
  * Returns the next bytes in place, without a copy. Give them back with weft_stream_release, in any
- * order, until the worker closes. Owner's thread.
+ * order, until the worker closes. Releasing NULL has no effect. Owner's thread, in every mode.
  *
  * Taken bytes count as unconsumed. The peer sends what is left of stream.window, and stops if taken
  * pieces fill it. A few pieces may do that: each is up to one message of the transport (256 KiB).

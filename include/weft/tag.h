@@ -26,13 +26,14 @@ typedef struct weft_tag_info {
  *
  * Flow control: an unexpected message (without a posted receive) waits at the receiver within the
  * endpoint's credit, and at the sender beyond it. The credit is the receiver's setting
- * tag.unexpected_bytes, or less: the unexpected messages and unread stream bytes of all endpoints
- * between two workers are limited by its setting peer.max_unexpected, of which each of many
- * endpoints has a share (at least 1 KiB; by default from the 31st endpoint on). Those of all
- * endpoints of a worker are limited in the same way by peers.max_unexpected (by default from the
- * 482nd endpoint on). Only messages left by endpoints that were closed repeatedly can exceed these
- * limits. The endpoint whose message exceeds one is lost (QUOTA). Messages of a disconnected peer
- * can still be received; of all such peers together the newest peer.max_unexpected bytes are kept.
+ * tag.unexpected_bytes, or less if there are many endpoints. The receiver's setting
+ * peer.max_unexpected limits the unexpected messages and unread stream bytes of all endpoints
+ * between two workers. Each of many endpoints has a share of it: at least 1 KiB, by default from
+ * the 31st endpoint on. peers.max_unexpected limits those of all endpoints of a worker in the same
+ * way, by default from the 482nd endpoint on. Only messages left by endpoints that were closed
+ * repeatedly can exceed these limits. The endpoint whose message exceeds one is lost (QUOTA).
+ * Messages of a disconnected peer can still be received; of all such peers together the newest
+ * peer.max_unexpected bytes are kept.
  *
  * Flags: WEFT_AM_RENDEZVOUS, and WEFT_AM_EAGER (weft/am.h). WEFT_AM_EAGER is a preference here:
  * what does not fit into one message or into the credit waits at the sender.
@@ -47,10 +48,10 @@ WEFT_API weft_status_t weft_tag_send(weft_ep_t *ep, uint64_t tag, const weft_iov
  * any endpoint of the worker. Receives match in the order posted. `info_p` is optional; `*info_p`
  * is written before completion and must live until then.
  *
- * TRUNCATED: the message is longer than `iov`. The bytes that fit are written and the rest is lost.
- * The call itself returns it if the message is already here. CANCELLED: the receive had matched,
- * and its sender then withdrew the message (cancel, deadline, a layout that failed); `iov` may have
- * been written to.
+ * Outcomes: TRUNCATED if the message is longer than `iov`. The bytes that fit are written and the
+ * rest is lost. The call itself returns it if the message is already here. CANCELLED if the receive
+ * had matched, and its sender then withdrew the message (cancel, deadline, a layout that failed);
+ * `iov` may have been written to. Errors of the call: CLOSED if the worker is closing.
  */
 WEFT_API weft_status_t weft_tag_recv(weft_worker_t *worker, uint64_t tag, uint64_t mask,
                                      const weft_iov_t *iov, size_t n_iov, weft_tag_info_t *info_p,
@@ -66,7 +67,10 @@ typedef struct weft_tag_message weft_tag_message_t;
 WEFT_API weft_status_t weft_tag_probe(weft_worker_t *worker, uint64_t tag, uint64_t mask,
                                       weft_tag_info_t *info_p);
 
-/* As weft_tag_probe, and removes the message from matching. It waits for weft_tag_message_recv. */
+/*
+ * As weft_tag_probe, and removes the message from matching. The message stays until
+ * weft_tag_message_recv.
+ */
 WEFT_API weft_status_t weft_tag_take(weft_worker_t *worker, uint64_t tag, uint64_t mask,
                                      weft_tag_info_t *info_p, weft_tag_message_t **message_p);
 

@@ -56,9 +56,9 @@ typedef struct weft_team_params {
     const char *algorithms;
     /*
      * Transports of the team's endpoints, by commas, of those that the worker has opened; NULL: all
-     * of them. Without "shm" the team has no shared segment. Borrowed until on_ready. A connection
-     * that the worker has to that member already may be used if its transport is in the list; one
-     * may move to a faster lane later, unless the setting lanes.cross_transport is off.
+     * of them. Without "shm" the team has no shared segment. Borrowed until on_ready. The team may
+     * use a connection that the worker has to a member already, if its transport is in the list. A
+     * connection may move to a faster lane later, unless the setting lanes.cross_transport is off.
      */
     const char *transports;
 } weft_team_params_t;
@@ -67,27 +67,32 @@ typedef struct weft_team_params {
  * Creates a team without blocking. Returns WEFT_OK and the handle; on_ready reports the outcome.
  * After a failed creation the handle must still be closed (weft_team_close).
  *
- * on_ready gets OK; TIMED_OUT; INVALID_PARAM if the members' coll.* settings, or the team's own
- * `algorithms`, differ; UNSUPPORTED if
- * two members are one worker; PROTOCOL if the exchange returned malformed bytes; the error that the
- * exchange ended with; or the reason why a member cannot be reached.
+ * on_ready gets one of these statuses:
+ * - OK, or TIMED_OUT;
+ * - INVALID_PARAM if the members' coll.* settings, or the team's own `algorithms`, differ;
+ * - UNSUPPORTED if two members are one worker;
+ * - PROTOCOL if the exchange returned malformed bytes;
+ * - the error that the exchange ended with, or the reason why a member cannot be reached.
+ *
+ * Errors of the call: INVALID_PARAM, for example for a rank that is not below the size; NO_MEMORY;
+ * CLOSED if the worker is closing.
  */
 #define weft_team_create(...) weft_team_create_sized(sizeof(weft_team_params_t), __VA_ARGS__)
 WEFT_API weft_status_t weft_team_create_sized(size_t params_size, weft_worker_t *worker,
                                               const weft_team_params_t *params,
                                               weft_team_t **team_p);
 
-enum { WEFT_NO_COLOUR = UINT32_MAX };
+#define WEFT_NO_COLOUR UINT32_MAX /* of a member that joins no part */
 /*
  * Makes a team of the members of `parent` that give the same colour, ranked by `key`, then by their
  * rank in the parent. Every member of the parent calls it, in the same order as its collectives. No
  * other exchange is needed: params->exchange must be NULL.
  *
- * Returns WEFT_OK; on_ready reports the outcome, and the handle. Its `team` is NULL, and there is
- * nothing to close, with the colour WEFT_NO_COLOUR (status OK), or if the split failed before there
- * was a team. The parent refuses collectives as BUSY until its part of the split is over: wait for
- * on_ready. It may be closed in the meantime, which fails the split: here at once, at the other
- * members at the latest by params->deadline_ms.
+ * Returns WEFT_OK; on_ready reports the outcome, and the handle. With the colour WEFT_NO_COLOUR its
+ * `team` is NULL and its status OK. `team` is also NULL if the split failed before there was a
+ * team. There is nothing to close then. The parent refuses collectives as BUSY until its part of
+ * the split is over: wait for on_ready. It may be closed in the meantime, which fails the split:
+ * here at once, at the other members at the latest by params->deadline_ms.
  *
  * Errors of the call: INVALID_PARAM, NO_MEMORY, BUSY, or the status of the failed parent.
  */
@@ -118,8 +123,9 @@ typedef struct weft_team_map {
 } weft_team_map_t;
 
 /*
- * Makes a team of the members that `map` names: as weft_team_split, whose contract holds. Members
- * of the parent that are not in the map call it too, and get NULL.
+ * Makes a team of the members that `map` names. The contract of weft_team_split holds, its errors
+ * included. Members of the parent that are not in the map call it too, and get NULL. Errors: also
+ * INVALID_PARAM for a rank that is out of range or named twice.
  */
 #define weft_team_subset(...) weft_team_subset_sized(sizeof(weft_team_params_t), __VA_ARGS__)
 WEFT_API weft_status_t weft_team_subset_sized(size_t params_size, weft_team_t *parent,
@@ -127,10 +133,11 @@ WEFT_API weft_status_t weft_team_subset_sized(size_t params_size, weft_team_t *p
                                               const weft_team_params_t *params);
 
 /*
- * Ends the team for all members: collectives in progress end as REVOKED everywhere, later ones are
- * refused with it, here at once and at the others when they are notified. Any member may call it,
- * so that no member waits for one that has seen a failure. The handle must still be closed. A team
- * that has failed already stays as it is (WEFT_OK). Errors: BUSY before the team is ready.
+ * Ends the team for all members. Collectives in progress end as REVOKED everywhere, and later ones
+ * are refused with that status: here at once, at the others when they are notified. Any member may
+ * call it, so that no member waits for one that has seen a failure. The handle must still be
+ * closed. A team that has failed already stays as it is (WEFT_OK). Errors: BUSY before the team is
+ * ready.
  */
 WEFT_API weft_status_t weft_team_revoke(weft_team_t *team);
 
@@ -138,14 +145,15 @@ WEFT_API weft_status_t weft_team_revoke(weft_team_t *team);
  * Agrees among the members that are left, also in a team that has failed: a fault-tolerant
  * allreduce of one word. Members that are left have neither died nor closed the team. Each of them
  * calls it, in the same order. All members that get OK get the same *flags_p, the bitwise AND of
- * what those that are left gave, and the same members as lost: `lost` has a bit for each rank (rank
- * r is bit r % 64 of word r / 64; (size + 63) / 64 words), and may be NULL. Both are borrowed until
- * completion.
+ * what those that are left gave. They also get the same members as lost. `lost` has a bit for each
+ * rank: rank r is bit r % 64 of word r / 64, and there are (size + 63) / 64 words. It may be NULL.
+ * Both are borrowed until completion.
  *
  * Further members may die meanwhile; they may be among the lost or not. It takes three messages a
- * member, and as many again for each coordinator that dies. Ends as TIMED_OUT after
- * op->deadline_ms, or else the team's deadline for collectives; as CLOSED by a close of the team;
- * as PEER_FAILED if the others agreed that this member is lost. `op->request_p` must be NULL.
+ * member, and as many again for each coordinator that dies. It ends as TIMED_OUT after
+ * op->deadline_ms, or else the team's deadline for collectives. It ends as CLOSED by a close of the
+ * team, and as PEER_FAILED if the others agreed that this member is lost. `op->request_p` must be
+ * NULL.
  *
  * Errors of the call: BUSY before the team is ready, or while an agreement is in progress here.
  */
@@ -160,6 +168,8 @@ WEFT_API weft_status_t weft_team_agree(weft_team_t *team, uint64_t *flags_p, uin
  *
  * Returns WEFT_OK; on_ready reports the outcome, and the handle (NULL: there is none to close). If
  * a member dies meanwhile the new team may fail, and shrinking may be tried again.
+ *
+ * Errors of the call: INVALID_PARAM; NO_MEMORY; BUSY as of weft_team_agree.
  */
 #define weft_team_shrink(...) weft_team_shrink_sized(sizeof(weft_team_params_t), __VA_ARGS__)
 WEFT_API weft_status_t weft_team_shrink_sized(size_t params_size, weft_team_t *team,
@@ -176,16 +186,16 @@ enum { WEFT_TEAM_INVITATION_MAX = 272 };
 WEFT_API weft_status_t weft_team_invite(weft_team_t *team, void *buf, size_t *len_p);
 
 /*
- * Makes a team of the members of `team`, whose ranks stay as they are, and of `n` workers (1 to
- * 4,096) that join by an invitation of rank `inviter`; they get the next ranks, in the order in
- * which they came there. Every member calls it, in the same order as its collectives, with equal
- * arguments; the workers may come before or after that. params->exchange must be NULL.
+ * Makes a team of the members of `team` and of `n` workers (1 to 4,096) that join by an invitation
+ * of rank `inviter`. The members keep their ranks. The workers get the next ranks, in the order
+ * in which they came there. Every member calls it, with equal arguments, in the same order as its
+ * collectives. The workers may come before or after that. params->exchange must be NULL.
  *
  * Returns WEFT_OK; on_ready reports the outcome, and the handle (NULL: there is none to close).
  * `team` refuses collectives as BUSY meanwhile. It is usable afterwards, also if no worker came,
  * and must still be closed. The new team has an identity and an epoch of its own, so late messages
  * of the old one do not reach it. TIMED_OUT: not enough workers came by params->deadline_ms.
- * PEER_FAILED: one of them was lost, or gave up.
+ * PEER_FAILED: one of them was lost, or gave up. Errors of the call: those of weft_team_split.
  */
 #define weft_team_grow(...) weft_team_grow_sized(sizeof(weft_team_params_t), __VA_ARGS__)
 WEFT_API weft_status_t weft_team_grow_sized(size_t params_size, weft_team_t *team, uint32_t inviter,
@@ -194,9 +204,10 @@ WEFT_API weft_status_t weft_team_grow_sized(size_t params_size, weft_team_t *tea
 /*
  * Asks to join a team, with an invitation (copied). The worker waits until the team grows.
  *
- * Returns WEFT_OK; on_ready reports the outcome, and the handle (NULL: there is none to close). It
- * gets what weft_team_create reports; CLOSED if the team is not there any more; QUOTA if 4,096
- * workers wait at that member; TIMED_OUT if the team has not grown by params->deadline_ms.
+ * Returns WEFT_OK; on_ready reports the outcome, and the handle (NULL: there is none to close). Its
+ * status is one of those of weft_team_create; CLOSED if the team has gone; QUOTA if 4,096 workers
+ * wait at that member; or TIMED_OUT if the team has not grown by params->deadline_ms.
+ *
  * Errors of the call: ADDRESS if the bytes are no invitation, and those of weft_connect_address.
  */
 #define weft_team_join(...) weft_team_join_sized(sizeof(weft_team_params_t), __VA_ARGS__)
@@ -210,9 +221,10 @@ typedef struct weft_team_info {
     weft_status_t status; /* WEFT_IN_PROGRESS before it is ready; an error: the team has failed */
     uint32_t blamed;      /* the member that caused the failure; UINT32_MAX: none */
     /*
-     * What happened, and what the collective was at, as a sentence: "allreduce 12: rank 3 and 2
-     * others did not take part in time", "bcast 7, 9 of 14 steps done: the exchange with rank 2
-     * failed (WEFT_ERR_PEER_FAILED)". "": not known. Valid until the team is closed.
+     * What happened, and how far the collective was, as a sentence; "" if it is not known. Examples
+     * are "allreduce 12: rank 3 and 2 others did not take part in time" and "bcast 7, 9 of 14 steps
+     * done: the exchange with rank 2 failed (WEFT_ERR_PEER_FAILED)". Valid until the team is
+     * closed.
      */
     const char *why;
     uint32_t n_hosts, ranks_per_core; /* 0 before the exchange has ended */
@@ -220,7 +232,8 @@ typedef struct weft_team_info {
     uint32_t n_endpoints;             /* that this member has opened to others, on first use */
 } weft_team_info_t;
 
-/* Describes the team, as this member sees it. */
+/* Describes the team, as this member sees it, in any state. Errors: none but those of every
+ * function (weft/base.h). */
 WEFT_API weft_status_t weft_team_describe(weft_team_t *team, weft_team_info_t *info_p);
 
 typedef struct weft_team_member {
@@ -234,7 +247,8 @@ typedef struct weft_team_member {
     int left; /* it has closed the team in good order */
 } weft_team_member_t;
 
-/* Describes a member. Errors: INVALID_PARAM; BUSY before the exchange has ended. */
+/* Describes a member. Errors: INVALID_PARAM for a rank out of range; BUSY before the exchange has
+ * ended. */
 WEFT_API weft_status_t weft_team_member(weft_team_t *team, uint32_t rank,
                                         weft_team_member_t *member_p);
 
@@ -256,14 +270,17 @@ WEFT_API weft_ep_t *weft_team_ep(weft_team_t *team, uint32_t rank);
 /*
  * Closes the team on this side; members may close at different times. Collectives in progress end
  * as WEFT_ERR_CLOSED here, and fail the team. Without any, the close first waits until the other
- * members have received what this one sent to them, for close.timeout at most: a collective that
- * ended well here does not fail there, and the process may exit after the close.
+ * members have received what this one sent to them, for close.timeout at most. A collective that
+ * ended well here then does not fail there, and the process may exit after the close.
  * Returns WEFT_IN_PROGRESS, and the handle is gone when `op->done` begins.
- * Errors: BUSY if it is already closing.
+ * Errors: BUSY if it is already closing, or is associated (weft/resource.h).
  */
 WEFT_API weft_status_t weft_team_close(weft_team_t *team, const weft_op_t *op);
 
-/* As above, and drive the worker until the operation is complete (weft_ep_flush_wait). */
+/*
+ * As above, and drive the worker until the outcome is known (weft_ep_flush_wait). They return it.
+ * If no team was made, there is nothing to close, and *team_p is not written.
+ */
 WEFT_API weft_status_t weft_team_create_wait(weft_worker_t *worker, const weft_exchange_t *exchange,
                                              weft_team_t **team_p);
 WEFT_API weft_status_t weft_team_close_wait(weft_team_t *team);

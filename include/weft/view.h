@@ -4,7 +4,9 @@
  * many machines use it in the same way.
  *
  * A view is reference-counted. NULL is the null view: it has no processes, and every function
- * accepts it.
+ * accepts it. A function that needs a process then returns INVALID_PARAM, or NULL.
+ *
+ * Threads and callbacks: weft/base.h has the rules. The owner is the thread of the view's worker.
  */
 #ifndef WEFT_VIEW_H
 #define WEFT_VIEW_H
@@ -32,13 +34,13 @@ typedef struct weft_view weft_view_t;
  */
 typedef struct weft_view_params {
     /*
-     * The worker that the view uses. NULL: one that the views of this thread share, and that ends
-     * with the last of them; a call that waits for one of them makes progress for all.
+     * The worker that the view uses. NULL: a worker that the views of this thread share. It ends
+     * with the last of them. A call that waits for one of them makes progress for all.
      */
     weft_worker_t *worker;
     /*
-     * NULL: "mpi" if `mpi_comm` is set, if MPI is initialized in this process or if its launcher
-     * started this process; else "weft-run", "pmix", "store" or "single", the first whose
+     * NULL: "mpi" if `mpi_comm` is set, if MPI is initialized in this process, or if its launcher
+     * started this process. Otherwise the first of "weft-run", "pmix", "store" and "single" whose
      * environment is there.
      */
     const char *engine;
@@ -78,23 +80,24 @@ WEFT_API weft_status_t weft_view_create_wait_sized(size_t params_size,
                                                    const weft_view_params_t *params,
                                                    weft_view_t **view_p);
 
-/* Adds a reference, and returns the view. */
+/* Adds a reference, and returns the view. Owner's thread. */
 WEFT_API weft_view_t *weft_view_retain(weft_view_t *view);
 
 /*
  * Removes a reference. WEFT_OK if others are left, or for the null view. The last one returns
- * WEFT_IN_PROGRESS: the finalizers run, then the team is closed, then the engine ends, then
+ * WEFT_IN_PROGRESS. The finalizers run, then the team is closed, then the engine ends. Then
  * `op->done` is called with the first error of a finalizer, and the handle is gone.
  *
- * Errors: UNSUPPORTED for the last reference of a view without a worker of the program's, which
- * only weft_view_release_wait can end; BUSY if it is being released.
+ * Errors: UNSUPPORTED for the last reference of a view that uses no worker of the program
+ * (weft_view_release_wait ends it), and for op->deadline_ms; BUSY if it is being released.
  */
 WEFT_API weft_status_t weft_view_release(weft_view_t *view, const weft_op_t *op);
-/* As above, and drives the worker until the view is gone. Not within a callback. */
+/* As above, and drives the worker until the view is gone. Errors: also BUSY within a callback. */
 WEFT_API weft_status_t weft_view_release_wait(weft_view_t *view);
 
 /* ---- processes ---- */
 
+/* These read what the view holds. They never fail. Any thread that holds a reference. */
 WEFT_API uint32_t weft_view_size(const weft_view_t *view);      /* 0: null */
 WEFT_API uint32_t weft_view_rank(const weft_view_t *view);      /* of this process; 0 if null */
 WEFT_API const char *weft_view_engine(const weft_view_t *view); /* "null" if null */
@@ -111,13 +114,15 @@ WEFT_API weft_team_t *weft_view_team(const weft_view_t *view);     /* NULL befor
  * WEFT_NO_COLOUR takes part and gets NULL, the null view; its on_ready is called with NULL.
  *
  * The new view holds a reference of `view`, and uses its worker and its engine.
+ *
+ * Returns WEFT_OK; on_ready reports the outcome. Errors: BUSY before `view` is ready, and those of
+ * collectives (weft/collective.h).
  */
-#define WEFT_NO_COLOUR UINT32_MAX
 typedef struct weft_view_split_params {
     uint32_t colour, key;
     void (*on_ready)(weft_view_t *part, weft_status_t status, void *arg);
     void *arg;
-    /* For the split; it then ends as TIMED_OUT here, and the team of `view` has failed if it waited
+    /* For the split, which then ends as TIMED_OUT here. The team of `view` has failed if it waited
      * for a member that did not call. 0: the settings coll.timeout and team.timeout. */
     uint32_t deadline_ms;
 } weft_view_split_params_t;
@@ -127,10 +132,10 @@ WEFT_API weft_status_t weft_view_split_sized(size_t params_size, weft_view_t *vi
 WEFT_API weft_status_t weft_view_split_wait(weft_view_t *view, uint32_t colour, uint32_t key,
                                             weft_view_t **part_p);
 /*
- * Creates a part for each host, for each NUMA node of a host (that of the first processor that a
- * process may run on), or for each GPU (the first that a process sees): its members are the
- * processes that share it with this one, in the order of their ranks. Every member calls it. A
- * process without a GPU gets NULL, the null view, with WEFT_BY_GPU.
+ * Creates a view of the processes that share a host, a NUMA node or a GPU with this one, in the
+ * order of their ranks. The node is that of the first processor that a process may run on; the GPU
+ * is the first that it sees. Every member calls it. A process without a GPU gets NULL, the null
+ * view, with WEFT_BY_GPU. Errors: as of weft_view_split; BUSY within a callback.
  */
 typedef enum weft_partition { WEFT_BY_HOST, WEFT_BY_NUMA_NODE, WEFT_BY_GPU } weft_partition_t;
 WEFT_API weft_status_t weft_view_partition_wait(weft_view_t *view, weft_partition_t by,
@@ -164,7 +169,7 @@ typedef struct weft_finalizer_params {
 WEFT_API weft_status_t weft_view_push_finalizer(weft_view_t *view, weft_finalizer_fn run, void *arg,
                                                 const weft_finalizer_params_t *params,
                                                 weft_finalizer_t **finalizer_p);
-/* Takes one back that has not been called. Errors: NOT_FOUND. */
+/* Takes a finalizer back that has not been called. Errors: NOT_FOUND if it has. */
 WEFT_API weft_status_t weft_view_remove_finalizer(weft_view_t *view, weft_finalizer_t *finalizer);
 /* Ends a finalizer that returned WEFT_IN_PROGRESS. A call after its deadline has no effect. */
 WEFT_API void weft_finalizer_complete(weft_finalizer_t *finalizer, weft_status_t status);
@@ -240,8 +245,10 @@ WEFT_API weft_status_t weft_view_fetch(weft_view_t *view, uint32_t rank, bool re
 WEFT_API const weft_resource_set_t *weft_view_mine(weft_view_t *view);
 /* Whether the set is that of a member, whatever view it came from. */
 WEFT_API bool weft_view_has(const weft_view_t *view, const weft_resource_set_t *set);
-/* The number of members that share what `set` has: the RAM of its host, the bank of its node[node],
- * or its gpu[gpu]. Fetches all. */
+/*
+ * The number of members that share what `set` has: the RAM of its host, the bank of its node[node],
+ * or its gpu[gpu]. They fetch the sets of all members, with the errors of weft_view_at_wait.
+ */
 WEFT_API weft_status_t weft_view_count_ram_wait(weft_view_t *view, const weft_resource_set_t *set,
                                                 uint32_t *count_p);
 WEFT_API weft_status_t weft_view_count_node_wait(weft_view_t *view, const weft_resource_set_t *set,

@@ -358,10 +358,10 @@ runtime_view get_runtime();
  */
 class runtime_view {
   public:
-    /* Of this program's processes, whatever launched them. */
+    /* The view of this program's processes, whatever launched them. */
     runtime_view() : runtime_view(weft_view_params_t()) {}
     runtime_view(int &argc, char **&argv) : runtime_view(with_arguments(argc, argv)) {}
-    /* Of a communicator of MPI, which is duplicated: an MPI_Comm is a pointer or an int. */
+    /* The view of an MPI communicator, which is duplicated. An MPI_Comm is a pointer or an int. */
     template <class Comm, std::enable_if_t<detail::is_communicator<Comm>, int> = 0>
     explicit runtime_view(Comm comm) : runtime_view(with_communicator(&comm)) {}
     template <class Comm, std::enable_if_t<detail::is_communicator<Comm>, int> = 0>
@@ -433,14 +433,14 @@ class runtime_view {
 
     /* ---- parts ---- */
 
-    /* Of the processes that give the same colour, in the order of (key, rank). The null view for
-     * one that gives WEFT_NO_COLOUR. Each process calls it. */
+    /* Returns the view of the processes that give the same colour, in the order of (key, rank). A
+     * process that gives WEFT_NO_COLOUR gets the null view. Each process calls it. */
     runtime_view split(std::uint32_t colour, std::uint32_t key = 0) const {
         weft_view_t *part = nullptr;
         check(weft_view_split_wait(view_.get(), colour, key, &part));
         return part ? runtime_view(detail::own(part)) : runtime_view(nullptr);
     }
-    /* Of the processes that share a host, a NUMA node or a GPU with this one. */
+    /* Returns the view of the processes that share a host, a NUMA node or a GPU with this one. */
     runtime_view partition(weft_partition_t by) const {
         weft_view_t *part = nullptr;
         check(weft_view_partition_wait(view_.get(), by, &part));

@@ -11,14 +11,14 @@
  * process at each, and each would wait for all others.
  *
  * A buffer may be device memory of a GPU of the process (docs/cuda.md), also at some processes
- * only: a result that is gathered at a set's GPU is gathered to an address of that GPU. Blocks, and
- * what a serializer packs to and unpacks from, are host memory.
+ * only. To gather a result at the GPU of a set, give an address of that GPU there. Blocks, and what
+ * a serializer packs to and unpacks from, are host memory.
  *
  * Each returns as every operation does (weft_op_t): WEFT_OK at once, or WEFT_IN_PROGRESS and one
  * callback on the view's worker. Buffers are borrowed until then. The _wait forms drive the worker.
  *
- * Errors: INVALID_PARAM; BUSY before the view is ready; those of collectives (weft/collective.h).
- * After an error of those the view's team has failed.
+ * Errors of each: INVALID_PARAM; BUSY before the view is ready; those of collectives
+ * (weft/collective.h), after which the view's team has failed. Threads and callbacks: weft/base.h.
  */
 #ifndef WEFT_VIEW_OPERATIONS_H
 #define WEFT_VIEW_OPERATIONS_H
@@ -53,9 +53,9 @@ WEFT_API weft_status_t weft_view_alltoall(weft_view_t *view, const void *src, si
                                           const weft_op_t *op);
 
 /*
- * `len` bytes from this process to the owner of `to`, which calls weft_view_receive with a set of
- * this process, the same length and the same tag. The others take no part. Messages of one pair and
- * one tag arrive in order. Sending to oneself is refused (INVALID_PARAM).
+ * Sends `len` bytes from this process to the owner of `to`. The owner calls weft_view_receive with
+ * a set of this process, the same length and the same tag. The others take no part. Messages of one
+ * pair and one tag arrive in order. Sending to oneself is refused (INVALID_PARAM).
  */
 WEFT_API weft_status_t weft_view_send(weft_view_t *view, const weft_resource_set_t *to,
                                       const void *src, size_t len, uint32_t tag,

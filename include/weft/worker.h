@@ -18,13 +18,14 @@ typedef struct weft_ep weft_ep_t;
  * A call from a wrong thread returns WRONG_THREAD. A call in a forked child, from any thread,
  * returns FORKED. Functions that return no status then have no effect, or return NULL.
  *
- * The following functions skip the check and may be called from any thread: weft_worker_now,
- * weft_worker_counter, weft_worker_count, weft_worker_trace; those that describe an object for its
- * whole life (weft_worker_transport, _protocol and _calibration, weft_ep_worker, weft_listener_uri,
- * a team's rank and size); and the program's own pointer (weft_ep_set_user, weft_ep_user).
+ * The following functions skip the check and may be called from any thread:
+ * - weft_worker_now, weft_worker_counter, weft_worker_count, weft_worker_trace;
+ * - those that describe an object for its whole life: weft_worker_transport, _protocol and
+ *   _calibration, weft_ep_worker, weft_listener_uri, a team's rank and size;
+ * - the program's own pointer: weft_ep_set_user, weft_ep_user.
  *
  * A child that is forked within a callback must exec or _exit there. If it returns from the
- * callback it is ended, with status 1 and a line on standard error, because it would otherwise
+ * callback, the library ends it, with status 1 and a line on standard error. It would otherwise
  * continue its parent's turn on the same sockets and memory. This holds for every function that the
  * program passes to the library except the log's (weft_log_fn), and for every fork by the C
  * library.
@@ -100,7 +101,8 @@ WEFT_API weft_status_t weft_worker_close(weft_worker_t *worker, const weft_op_t 
 
 /*
  * Stops the worker's own thread, closes the worker and drives it until it is gone. Peers that do
- * not answer are disconnected after the setting close.timeout. Not within a callback.
+ * not answer are disconnected after the setting close.timeout. NULL is ignored. It has no effect
+ * within a callback, from a wrong thread, in a forked child, and once the worker is closing.
  */
 WEFT_API void weft_worker_destroy(weft_worker_t *worker);
 
@@ -117,21 +119,21 @@ WEFT_API int weft_worker_progress(weft_worker_t *worker, unsigned budget);
 
 /*
  * Returns a descriptor for the worker's whole life. It is CLOEXEC and level-triggered, for POLLIN
- * only, and is readable while there is work. Watch it, and never read or close it. It is closed
- * when `done` of weft_worker_close returns, so `done` is where a loop stops watching it; before
- * weft_worker_destroy stop watching it first. weft/adapters/ has this for common loops. After the
+ * only, and is readable while there is work. Watch it, and never read or close it. The
+ * library closes it when `done` of weft_worker_close returns, so stop watching it in `done`. Before
+ * weft_worker_destroy, stop watching it first. weft/adapters/ has this for common loops. After the
  * first call, each weft_worker_progress that finds no work leaves the descriptor armed, so there is
  * no arm call.
  *
  * Within a callback weft_worker_progress returns BUSY. From that call until the callback returns
- * the descriptor is silent, so a loop that the program runs there does not spin; a libev loop of
- * the host does not spin either.
+ * the descriptor is silent. A loop that the program runs there therefore does not spin, and neither
+ * does a libev loop of the host.
  *
  * While the worker's own thread drives it, the descriptor is readable if there are callbacks to
- * poll for. If callbacks run on that thread, it stays silent, and a call on that thread returns
+ * poll for. If callbacks run on that thread, it stays silent, and a call returns
  * WRONG_THREAD.
  *
- * A negative result is a weft_status_t.
+ * A negative result is a weft_status_t: NO_FDS, NO_MEMORY, IO, WRONG_THREAD or FORKED.
  */
 WEFT_API int weft_worker_fd(weft_worker_t *worker);
 
@@ -155,14 +157,15 @@ WEFT_API void weft_worker_wake(weft_worker_t *worker);
 WEFT_API weft_status_t weft_worker_wait(weft_worker_t *worker, int timeout_ms);
 
 /*
- * For a program that watches weft_worker_fd, when it has done what one report brought: looks for
- * more, as weft_worker_wait does before it sleeps, and returns how many events it handled; a
- * weft_worker_wake counts as one. So the answer of a peer that is awake costs no sleep and no
- * wake-up. After a look that found something it looks for half of the setting worker.spin,
- * otherwise for a 25th, and after short sleeps now and then for all of it. Looks in vain take at
- * most an eighth of the time slept, besides one of a 25th for each sleep and one of a half after
- * the last find. While other threads want the core it does not look. The descriptor is armed when
- * it returns.
+ * Polls for more events before the program sleeps, and returns how many it handled. A
+ * weft_worker_wake counts as one. A program that watches weft_worker_fd calls it after
+ * weft_worker_progress. The answer of a peer that is awake then costs no sleep and no wake-up. The
+ * descriptor is armed when it returns.
+ *
+ * It polls for half of the setting worker.spin after a call that found an event, and for a 25th of
+ * it otherwise. After short sleeps it now and then polls for all of it. Polls that find nothing
+ * take at most an eighth of the time slept. Not counted are a 25th for each sleep, and a half after
+ * the last find. It does not poll while other threads want the core.
  *
  * It returns 0 for a worker with a thread of its own. A negative result is a weft_status_t: BUSY
  * within a callback, WRONG_THREAD, FORKED.
@@ -234,13 +237,13 @@ WEFT_API uint64_t weft_worker_now(weft_worker_t *worker);
 WEFT_API weft_status_t weft_worker_address(weft_worker_t *worker, void *buf, size_t *len_p);
 
 /*
- * Returns counter number `index`, from 0. Counters are always on. Only the owner's thread reads
- * consistent values. Errors: NOT_FOUND past the last.
+ * Returns counter number `index`, from 0. Counters are always on. Any thread; only the owner's
+ * thread reads consistent values. Errors: NOT_FOUND past the last.
  */
 WEFT_API weft_status_t weft_worker_counter(weft_worker_t *worker, size_t index, const char **name_p,
                                            uint64_t *value_p);
 
-/* Returns a counter by name ("am.sent", "shm.bytes_out"); 0 for an unknown name. */
+/* Returns a counter by name ("am.sent", "shm.bytes_out"); 0 for an unknown name. Any thread. */
 WEFT_API uint64_t weft_worker_count(weft_worker_t *worker, const char *name);
 
 #define WEFT_SHORT_MIN 40 /* bytes of a message and of a put that every transport sends inline */
@@ -257,10 +260,11 @@ typedef struct weft_transport_info {
     int numa_node;         /* of its device; -1: no device, or any node */
     uint64_t capabilities; /* bits, named by weft_capability_name */
 } weft_transport_info_t;
-/* Describes transport number `index`, from 0. Errors: NOT_FOUND past the last. */
+/* Describes transport number `index`, from 0. Any thread. Errors: NOT_FOUND past the last. */
 WEFT_API weft_status_t weft_worker_transport(weft_worker_t *worker, size_t index,
                                              weft_transport_info_t *info_p);
-WEFT_API const char *weft_capability_name(unsigned bit); /* NULL past the last */
+/* Returns the name of a bit of `capabilities`; NULL past the last. A static string. Any thread. */
+WEFT_API const char *weft_capability_name(unsigned bit);
 
 /*
  * How messages of a range of sizes cross by one transport. Sizes are those of an active message
@@ -288,7 +292,7 @@ typedef struct weft_protocol_info {
  * Describes range number `index`, from 0, of the transport with index `transport`
  * (weft_worker_transport). If the transport supports .expose, two more rows follow the last range.
  * They say from which size on messages out of such regions, or into them, use another protocol.
- * Errors: NOT_FOUND past the last.
+ * Any thread. Errors: NOT_FOUND past the last.
  */
 WEFT_API weft_status_t weft_worker_protocol(weft_worker_t *worker, size_t transport, size_t index,
                                             weft_protocol_info_t *info_p);
@@ -299,14 +303,14 @@ typedef struct weft_calibration_info {
     double value;
     const char *origin; /* "built in", "measured" or "file" */
 } weft_calibration_info_t;
-/* Describes cost number `index`, from 0. Errors: NOT_FOUND past the last. */
+/* Describes cost number `index`, from 0. Any thread. Errors: NOT_FOUND past the last. */
 WEFT_API weft_status_t weft_worker_calibration(weft_worker_t *worker, size_t index,
                                                weft_calibration_info_t *info_p);
 
 /*
  * Writes the last steps of this worker's state machines as text, oldest first, and returns the
  * length needed. Steps of single receives that a message finds posted are not recorded. With
- * WEFT_THREAD_SERIALIZED only steps within turns are.
+ * WEFT_THREAD_SERIALIZED only steps within turns are recorded. Any thread.
  */
 WEFT_API size_t weft_worker_trace(weft_worker_t *worker, char *buf, size_t size);
 

@@ -6,9 +6,9 @@
  * All callbacks of the worker come from event_base_loop. They may call every function of the
  * library and of libevent, except weft_worker_destroy and the _wait forms.
  *
- * A program that links Weft statically beside libevent: libev, which Weft uses, has an emulation of
- * libevent's functions in the same library and exports their names (event_new and others). Link
- * libevent before libev.
+ * A program that links Weft statically beside libevent links libevent before libev. Weft uses
+ * libev, whose library emulates libevent's functions and exports their names (event_new and
+ * others).
  */
 #ifndef WEFT_ADAPTERS_EVENT_H
 #define WEFT_ADAPTERS_EVENT_H
