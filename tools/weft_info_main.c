@@ -276,7 +276,14 @@ static int new_key(const char *path) {
     return must(weft__trust_key_make(NULL, path), "new key");
 }
 
-int main(int argc, char **argv) {
+struct asked {
+    int what, json, live, view, svg;
+};
+
+enum { GO_ON = -1 };
+
+/* Returns the exit status of an option that is all there is to do, or GO_ON. */
+static int read_options(int argc, char **argv, struct asked *asked) {
     static const struct option options[] = {{"transports", no_argument, NULL, 't'},
                                             {"config", no_argument, NULL, 'c'},
                                             {"build", no_argument, NULL, 'b'},
@@ -290,53 +297,74 @@ int main(int argc, char **argv) {
                                             {"svg", no_argument, NULL, 's'},
                                             {"help", no_argument, NULL, 'h'},
                                             {NULL, 0, NULL, 0}};
-    weft_context_t *context;
-    weft_worker_t *worker;
-    int what = 0, json = 0, found = 1, live = 0, view = 0, svg = 0, c;
+    int c;
     while ((c = getopt_long(argc, argv, "h", options, NULL)) != -1) {
         switch (c) {
-        case 't': what |= TRANSPORTS; break;
-        case 'c': what |= CONFIG; break;
-        case 'b': what |= BUILD; break;
-        case 'n': what |= COUNTERS; break;
-        case 'p': what |= PROTOCOLS; break;
-        case 'j': json = 1; break;
-        case 's': svg = 1; break;
+        case 't': asked->what |= TRANSPORTS; break;
+        case 'c': asked->what |= CONFIG; break;
+        case 'b': asked->what |= BUILD; break;
+        case 'n': asked->what |= COUNTERS; break;
+        case 'p': asked->what |= PROTOCOLS; break;
+        case 'j': asked->json = 1; break;
+        case 's': asked->svg = 1; break;
         case 'l':
-            if ((live = atoi(optarg)) > 0) break;
+            if ((asked->live = atoi(optarg)) > 0) break;
             fprintf(stderr, "weft-info: %s: no process\n", optarg);
             return 2;
-        case 'v': view = 1; break;
+        case 'v': asked->view = 1; break;
         case 'o': return info_collectives() ? 0 : 1;
         case 'k': return new_key(optarg) ? 0 : 1;
         case 'h': fputs(usage, stdout); return 0;
         default: fputs("Try weft-info --help.\n", stderr); return 2;
         }
     }
-    if (optind < argc && !(what & PROTOCOLS)) {
-        fprintf(stderr, "weft-info: %s: not understood\nTry weft-info --help.\n", argv[optind]);
-        return 2;
-    }
-    if (svg && (!view || json)) {
-        fprintf(stderr, "weft-info: --svg is for --view\nTry weft-info --help.\n");
-        return 2;
-    }
-    if ((live || view) && (what || (live && view))) {
-        fprintf(stderr, "weft-info: %s goes alone\nTry weft-info --help.\n",
-                live ? "--live" : "--view");
-        return 2;
-    }
-    if (live) return info_live(live, json) ? 0 : 1;
-    if (view) return info_view(&argc, &argv, svg ? INFO_SVG : json ? INFO_JSON : INFO_TEXT) ? 0 : 1;
-    if (!what) what = TRANSPORTS | CONFIG | BUILD;
-    if (!must(weft_context_create(NULL, &context), "context")) return 1;
-    if (!must(weft_worker_create(context, NULL, &worker), "worker")) return 1;
+    return GO_ON;
+}
+
+static int refuse(const char *what, const char *why) {
+    fprintf(stderr, "weft-info: %s%s\nTry weft-info --help.\n", what, why);
+    return 2;
+}
+
+static int check_options(const struct asked *asked, const char *rest) {
+    bool alone = asked->live || asked->view;
+    if (rest && !(asked->what & PROTOCOLS)) return refuse(rest, ": not understood");
+    if (asked->svg && (!asked->view || asked->json)) return refuse("--svg", " is for --view");
+    if (alone && (asked->what || (asked->live && asked->view)))
+        return refuse(asked->live ? "--live" : "--view", " goes alone");
+    return GO_ON;
+}
+
+/* What this process finds out by a worker of its own. */
+static bool show_own(int what, int json, char **names, int n_names) {
+    weft_context_t *context;
+    weft_worker_t *worker;
+    int found = 1;
+    if (!must(weft_context_create(NULL, &context), "context")) return false;
+    if (!must(weft_worker_create(context, NULL, &worker), "worker")) return false;
     if (json)
-        found = json_all(context, worker, what, argv + optind, argc - optind);
+        found = json_all(context, worker, what, names, n_names);
     else
         print_all(context, worker, what);
-    if (what & PROTOCOLS && !json) found = info_protocols(worker, argv + optind, argc - optind);
+    if (what & PROTOCOLS && !json) found = info_protocols(worker, names, n_names);
     weft_worker_destroy(worker);
     weft_context_destroy(context);
-    return found ? 0 : 1;
+    return found;
+}
+
+int main(int argc, char **argv) {
+    struct asked asked = {0};
+    int status = read_options(argc, argv, &asked);
+    if (status == GO_ON) status = check_options(&asked, argv[optind]);
+    if (status != GO_ON) return status;
+    if (asked.live) return info_live(asked.live, asked.json) ? 0 : 1;
+    if (asked.view)
+        return info_view(&argc, &argv,
+                         asked.svg    ? INFO_SVG
+                         : asked.json ? INFO_JSON
+                                      : INFO_TEXT)
+                   ? 0
+                   : 1;
+    int what = asked.what ? asked.what : TRANSPORTS | CONFIG | BUILD;
+    return show_own(what, asked.json, argv + optind, argc - optind) ? 0 : 1;
 }

@@ -89,9 +89,35 @@ weft_status_t weft_worker_address(weft_worker_t *worker, void *buf, size_t *len_
     return weft__worker_address_by(worker, NULL, buf, len_p);
 }
 
+static uint8_t *write_head(uint8_t *out, const weft_worker_t *worker, const struct lease *lease) {
+    out[0] = 'W';
+    out[1] = 'a';
+    out[2] = ADDRESS_VERSION;
+    out[3] = lease ? 1 : 0;
+    for (unsigned i = 0; i < 8; i++) out[4 + i] = (uint8_t)(worker->id >> 8 * i);
+    return lease ? write_lease(out + ADDRESS_HEAD, lease->id) : out + ADDRESS_HEAD;
+}
+
+/* Appends an entry of the transport at *at_p, which it moves behind it. */
+static weft_status_t write_iface(struct iface *iface, uint8_t **at_p, const uint8_t *end) {
+    uint8_t *at = *at_p;
+    size_t name_len = strlen(iface->transport->name);
+    size_t room = room_behind(at, end, name_len + 2);
+    if (!room)
+        return weft__fail(WEFT_ERR_TRUNCATED, "a worker address takes at most %d bytes",
+                          ADDRESS_MAX);
+    weft_status_t st = iface->ops->address(iface, at + name_len + 2, &room);
+    if (st < 0) return st;
+    at[0] = (uint8_t)name_len;
+    memcpy(at + 1, iface->transport->name, name_len);
+    at[1 + name_len] = (uint8_t)room;
+    *at_p = at + name_len + 2 + room;
+    return WEFT_OK;
+}
+
 weft_status_t weft__worker_address_by(weft_worker_t *worker, const char *transports, void *buf,
                                       size_t *len_p) {
-    uint8_t out[ADDRESS_MAX], *at = out + ADDRESS_HEAD;
+    uint8_t out[ADDRESS_MAX];
     if (!worker || !buf || !len_p)
         return weft__fail(WEFT_ERR_INVALID_PARAM, "worker, buf or len_p is NULL");
     const struct lease *lease = worker->lease;
@@ -99,29 +125,15 @@ weft_status_t weft__worker_address_by(weft_worker_t *worker, const char *transpo
     weft_status_t st = weft__worker_check(worker);
     if (st < 0) return st;
 
-    out[0] = 'W';
-    out[1] = 'a';
-    out[2] = ADDRESS_VERSION;
-    out[3] = lease ? 1 : 0;
-    for (unsigned i = 0; i < 8; i++) out[4 + i] = (uint8_t)(worker->id >> 8 * i);
-    if (lease) at = write_lease(at, lease->id);
+    uint8_t *at = write_head(out, worker, lease);
     for (uint32_t i = 0; i < worker->n_ifaces; i++) {
         struct iface *iface = worker->iface[i];
         if (!weft__iface_is_named(iface, transports)) continue;
-        size_t name_len = strlen(iface->transport->name);
-        size_t room = room_behind(at, out + sizeof out, name_len + 2);
-        st = room ? iface->ops->address(iface, at + name_len + 2, &room)
-                  : weft__fail(WEFT_ERR_TRUNCATED, "a worker address takes at most %d bytes",
-                               ADDRESS_MAX);
-        if (st < 0) {
+        st = write_iface(iface, &at, out + sizeof out);
+        if (st < 0)
             unreachable_by(worker, iface, st);
-            continue;
-        }
-        at[0] = (uint8_t)name_len;
-        memcpy(at + 1, iface->transport->name, name_len);
-        at[1 + name_len] = (uint8_t)room;
-        at += name_len + 2 + room;
-        out[3]++;
+        else
+            out[3]++;
     }
     size_t len = (size_t)(at - out);
     if (*len_p < len) {

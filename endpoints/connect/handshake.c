@@ -49,6 +49,26 @@ static void turn_away_lane(struct link *link) {
 
 /* Reads the role from the first HELLO. False: the link is lost, or has given its lane to another
  * link. */
+static bool lose_without_memory(struct link *link) {
+    weft__link_lose(link, weft__fail(WEFT_ERR_NO_MEMORY, "no memory for the peer's connection"));
+    return false;
+}
+
+/* A connection that carries a rail, or the second lane of another link. */
+static bool takes_role(struct link *link, const struct wire_hello *hello, enum link_role role) {
+    if (!weft__link_ext(link)) return lose_without_memory(link);
+    link->role = role;
+    if (role == LINK_RAIL && !weft__rail_handshakes(link, hello)) {
+        weft__link_violation(link, "hello of a rail that was not granted");
+        return false;
+    }
+    if (role == LINK_AUX && !weft__switch_handshakes(link, hello)) {
+        turn_away_lane(link);
+        return false;
+    }
+    return true;
+}
+
 static bool is_let_in(struct link *link, const struct wire_hello *hello) {
     bool is_rail = hello->flags & WIRE_HELLO_RAIL,
          is_lane = hello->flags & WIRE_HELLO_LANE && !is_rail;
@@ -60,20 +80,8 @@ static bool is_let_in(struct link *link, const struct wire_hello *hello) {
         weft__link_violation(link, "hello with another worker's id");
         return false;
     }
-    if ((is_rail || is_lane) && !weft__link_ext(link)) {
-        weft__link_lose(link,
-                        weft__fail(WEFT_ERR_NO_MEMORY, "no memory for the peer's connection"));
+    if ((is_rail || is_lane) && !takes_role(link, hello, is_rail ? LINK_RAIL : LINK_AUX))
         return false;
-    }
-    if (is_rail || is_lane) link->role = is_rail ? LINK_RAIL : LINK_AUX;
-    if (is_rail && !weft__rail_handshakes(link, hello)) {
-        weft__link_violation(link, "hello of a rail that was not granted");
-        return false;
-    }
-    if (is_lane && !weft__switch_handshakes(link, hello)) {
-        turn_away_lane(link);
-        return false;
-    }
     weft__link_know_peer(link, hello->worker);
     link->flags = is_lane ? hello->flags | WIRE_HELLO_EXTRA : hello->flags;
     if (weft__link_is_too_many(link)) {
@@ -83,12 +91,7 @@ static bool is_let_in(struct link *link, const struct wire_hello *hello) {
     }
     bool survives =
         hello->flags & WIRE_HELLO_SURVIVES && weft__retain_is_for(weft__link_iface(link));
-    if (survives && weft__retain_begin(link, NULL, 0) < 0) {
-        weft__link_lose(link,
-                        weft__fail(WEFT_ERR_NO_MEMORY, "no memory for the peer's connection"));
-        return false;
-    }
-    return true;
+    return !survives || weft__retain_begin(link, NULL, 0) == WEFT_OK || lose_without_memory(link);
 }
 
 static void hello_from_dialer(struct link *link, const struct wire_hello *hello) {

@@ -13,23 +13,54 @@ struct weft_listener {
     weft_listen_params_t params;
 };
 
+/* The transport that listens at the URI, and the address there. */
+static weft_status_t find_place(weft_worker_t *worker, const char *uri, struct iface **iface_p,
+                                const char **where_p) {
+    weft_status_t st = weft__worker_check(worker);
+    if (st < 0) return st;
+    if (!worker_is_open(&worker->core.fsm))
+        return weft__fail(WEFT_ERR_CLOSED, "the worker is closing");
+    st = weft__uri_read(worker, uri, iface_p, where_p);
+    if (st < 0 || (*iface_p)->ops->listen) return st;
+    return weft__fail(WEFT_ERR_UNSUPPORTED, "the transport of '%s' does not support listening",
+                      uri);
+}
+
+static weft_status_t check_listener(const struct weft_listener *listener, const char *uri) {
+    if (listener->params.backlog < 0)
+        return weft__fail(WEFT_ERR_INVALID_PARAM, "backlog is %d", listener->params.backlog);
+    if (listener->params.shared && !listener->iface->attr.shares_listeners)
+        return weft__fail(WEFT_ERR_UNSUPPORTED, "an address of '%s' has one listener", uri);
+    return WEFT_OK;
+}
+
+static weft_status_t start_listening(struct weft_listener *listener, const char *where) {
+    weft_worker_t *worker = listener->worker;
+    struct iface *iface = listener->iface;
+    int backlog = listener->params.backlog
+                      ? listener->params.backlog
+                      : (int)weft__setting_u32(worker->context, SETTING_LISTEN_BACKLOG, INT32_MAX);
+    struct listen_how how = {backlog, listener->params.shared != 0};
+    weft_status_t st = weft__idmap_add(worker, &worker->listeners, listener, &listener->id);
+    if (st < 0) return st;
+    st = iface->ops->listen(iface, where, &how, (void *)(uintptr_t)listener->id, &listener->tl);
+    if (st < 0)
+        weft__idmap_remove(&worker->listeners, listener->id);
+    else
+        list_append(&worker->listening, &listener->of_worker);
+    return st;
+}
+
 weft_status_t weft_listen_sized(size_t params_size, weft_worker_t *worker, const char *uri,
                                 const weft_listen_params_t *params, weft_listener_t **listener_p) {
     if (!worker || !uri || !listener_p)
         return weft__fail(WEFT_ERR_INVALID_PARAM, "worker, uri or listener_p is NULL");
     const struct lease *lease = worker->lease;
-    worker = weft__worker_itself(worker);
-    weft_status_t st = weft__worker_check(worker);
-    if (st < 0) return st;
-    if (!worker_is_open(&worker->core.fsm))
-        return weft__fail(WEFT_ERR_CLOSED, "the worker is closing");
     struct iface *iface = NULL;
     const char *where = NULL;
-    st = weft__uri_read(worker, uri, &iface, &where);
+    worker = weft__worker_itself(worker);
+    weft_status_t st = find_place(worker, uri, &iface, &where);
     if (st < 0) return st;
-    if (!iface->ops->listen)
-        return weft__fail(WEFT_ERR_UNSUPPORTED, "the transport of '%s' does not support listening",
-                          uri);
 
     struct weft_listener *listener = weft__new(worker->reactor, struct weft_listener);
     if (!listener) return WEFT_ERR_NO_MEMORY;
@@ -37,27 +68,12 @@ weft_status_t weft_listen_sized(size_t params_size, weft_worker_t *worker, const
     listener->iface = iface;
     listener->lease = lease;
     st = weft__params_read(&listener->params, sizeof listener->params, params, params_size);
-    if (st == WEFT_OK && listener->params.backlog < 0)
-        st = weft__fail(WEFT_ERR_INVALID_PARAM, "backlog is %d", listener->params.backlog);
-    if (st == WEFT_OK && listener->params.shared && !iface->attr.shares_listeners)
-        st = weft__fail(WEFT_ERR_UNSUPPORTED, "an address of '%s' has one listener", uri);
-    if (st == WEFT_OK) st = weft__idmap_add(worker, &worker->listeners, listener, &listener->id);
-    if (st < 0) goto free_listener;
-
-    int backlog = listener->params.backlog
-                      ? listener->params.backlog
-                      : (int)weft__setting_u32(worker->context, SETTING_LISTEN_BACKLOG, INT32_MAX);
-    struct listen_how how = {backlog, listener->params.shared != 0};
-    st = iface->ops->listen(iface, where, &how, (void *)(uintptr_t)listener->id, &listener->tl);
-    if (st < 0) goto remove_id;
-    list_append(&worker->listening, &listener->of_worker);
-    *listener_p = listener;
-    return WEFT_OK;
-
-remove_id:
-    weft__idmap_remove(&worker->listeners, listener->id);
-free_listener:
-    talloc_free(listener);
+    if (st == WEFT_OK) st = check_listener(listener, uri);
+    if (st == WEFT_OK) st = start_listening(listener, where);
+    if (st == WEFT_OK)
+        *listener_p = listener;
+    else
+        talloc_free(listener);
     return st;
 }
 

@@ -194,11 +194,11 @@ static void arm_resume(struct retain *r) {
     uint64_t ms = weft__setting_u64(r->link->worker->context, SETTING_FAILOVER_TIMEOUT);
     r->link->worker->count->lanes_lost++;
     log_lane_lost(r, ms);
-    weft__reactor_poll_soon(
-        reactor); /* a worker that polls a hot lane rarely reads the clock or accepts connections */
+    /* A worker that polls a hot lane rarely reads the clock or accepts connections. */
+    weft__reactor_poll_soon(reactor);
     bool lives = weft__process_watch(reactor, &r->process);
     if (lives &&
-        weft__timer_start(reactor, &r->spin, weft__now(reactor) + ms * NS_PER_MS) == WEFT_OK)
+        weft__timer_start(reactor, &r->give_up, weft__now(reactor) + ms * NS_PER_MS) == WEFT_OK)
         return;
     /* rather an end than one that nothing bounds */
     r->fails = lives ? WEFT_ERR_NO_MEMORY : WEFT_ERR_PEER_FAILED;
@@ -206,7 +206,7 @@ static void arm_resume(struct retain *r) {
 }
 
 static void disarm(struct retain *r) {
-    weft__timer_stop(retain_reactor(r), &r->spin);
+    weft__timer_stop(retain_reactor(r), &r->give_up);
     weft__process_unwatch(retain_reactor(r), &r->process);
 }
 
@@ -227,7 +227,7 @@ static void due(struct timer *timer) {
 }
 
 static void give_up_due(struct timer *timer) {
-    struct retain *r = list_of(timer, struct retain, spin);
+    struct retain *r = list_of(timer, struct retain, give_up);
     r->fails = WEFT_ERR_PEER_FAILED;
     step_resume(r, RESUME_EV_GIVE_UP);
     retain_later(r);
@@ -236,7 +236,7 @@ static void give_up_due(struct timer *timer) {
 /* The peer's process has ended: it will not connect again. */
 static void peer_ended(struct process *process) {
     struct retain *r = list_of(process, struct retain, process);
-    give_up_due(&r->spin);
+    give_up_due(&r->give_up);
 }
 
 static void lazy_over(struct timer *timer) {
@@ -387,6 +387,35 @@ static void job(struct job *j) {
 
 /* ---- birth and death ------------------------------------------------------------------------- */
 
+static void init_retain(struct retain *r, struct link *link) {
+    r->link = link;
+    r->raw = link->lane;
+    r->iface = link->lane->iface;
+    r->up = r->iface->up->am;
+    r->lane = (struct lane){.ops = &weft__retain_ops_open, .iface = r->iface};
+    weft__lane_set_link(&r->lane, link);
+    r->runs = r->iface->attr.runs;
+    weft__retain_log_init(&r->log, r,
+                          weft__setting_u64(link->worker->context, SETTING_FAILOVER_RETAIN_BYTES));
+    r->log.came_home = weft__retain_came_home;
+    pending_queue_init(&r->queue);
+    r->job.run = job;
+    r->due.fire = due;
+    r->give_up.fire = give_up_due;
+    r->lazy.fire = lazy_over;
+    r->close_at.fire = close_over;
+    r->process.ended = peer_ended;
+    fsm_init(&r->core.fsm, &port, RESUME_STEADY, weft__link_id(link));
+}
+
+/* The accepting side makes the ticket, and sends it in its answer; the dialer keeps that. */
+static void make_ticket(struct retain *r, struct weft_worker *worker) {
+    for (unsigned i = 0; i < WIRE_TICKET; i += 8) {
+        uint64_t word = weft__random(worker->reactor);
+        memcpy(r->ticket + i, &word, 8);
+    }
+}
+
 weft_status_t weft__retain_begin(struct link *link, const void *address, size_t len) {
     struct weft_worker *worker = link->worker;
     struct retain *r = weft__link_ext(link) ? weft__new(worker, struct retain) : NULL;
@@ -397,29 +426,8 @@ weft_status_t weft__retain_begin(struct link *link, const void *address, size_t 
     }
     if (address) memcpy(r->address, address, len);
     r->address_len = len;
-    r->link = link;
-    r->raw = link->lane;
-    r->iface = link->lane->iface;
-    r->up = r->iface->up->am;
-    r->lane = (struct lane){.ops = &weft__retain_ops_open, .iface = r->iface};
-    weft__lane_set_link(&r->lane, link);
-    r->runs = r->iface->attr.runs;
-    weft__retain_log_init(&r->log, r,
-                          weft__setting_u64(worker->context, SETTING_FAILOVER_RETAIN_BYTES));
-    r->log.came_home = weft__retain_came_home;
-    pending_queue_init(&r->queue);
-    r->job.run = job;
-    r->due.fire = due;
-    r->spin.fire = give_up_due;
-    r->lazy.fire = lazy_over;
-    r->close_at.fire = close_over;
-    r->process.ended = peer_ended;
-    fsm_init(&r->core.fsm, &port, RESUME_STEADY, weft__link_id(link));
-    if (!link->dialed) /* it sends it in its answer; the dialer keeps it */
-        for (unsigned i = 0; i < WIRE_TICKET; i += 8) {
-            uint64_t word = weft__random(worker->reactor);
-            memcpy(r->ticket + i, &word, 8);
-        }
+    init_retain(r, link);
+    if (!link->dialed) make_ticket(r, worker);
     link->more->retain = r;
     link->lanes[0] = link->lane = &r->lane;
     if (link->tx == r->raw) link->tx = &r->lane;
@@ -432,7 +440,7 @@ void weft__retain_free(struct link *link) {
     if (!r) return;
     struct reactor *reactor = retain_reactor(r);
     drop_fresh(r); /* no lane may lead to a link that is gone */
-    struct timer *timers[] = {&r->lazy, &r->due, &r->spin, &r->close_at};
+    struct timer *timers[] = {&r->lazy, &r->due, &r->give_up, &r->close_at};
     for (unsigned i = 0; i < sizeof timers / sizeof *timers; i++)
         weft__timer_stop(reactor, timers[i]);
     weft__job_drop(reactor, &r->job);

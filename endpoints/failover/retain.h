@@ -80,8 +80,8 @@ struct retain {
     struct cause *cause; /* of the last loss; NULL: unknown */
     uint32_t refused;    /* tries in a row */
     uint64_t back_off;
-    struct timer due, spin, close_at; /* `due`: the next try, or the end of one */
-    struct process process;           /* of the peer, watched while no lane is in use */
+    struct timer due, give_up, close_at; /* `due`: the next try, or the end of one */
+    struct process process;              /* of the peer, watched while no lane is in use */
     uint8_t ticket[WIRE_TICKET];
     void *address; /* dialed: where to, unless the link has a URI */
     size_t address_len;

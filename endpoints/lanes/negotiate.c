@@ -125,9 +125,9 @@ static void wait(struct lane_negotiation *b, uint64_t ns) {
 /* Adds a random quarter, so that links that were refused together do not retry together. */
 static void negotiate_rest(struct lane_negotiation *b) {
     struct lanes *lanes = b->lanes;
-    uint64_t ns = weft__negotiate_rest(&b->n, lanes->rest, lanes->rest_most),
+    uint64_t ns = weft__negotiate_backoff(&b->n, lanes->backoff, lanes->backoff_max),
              asked = b->wait_ms * NS_PER_MS;
-    if (asked > lanes->rest_most) asked = lanes->rest_most;
+    if (asked > lanes->backoff_max) asked = lanes->backoff_max;
     if (asked > ns) ns = asked;
     b->wait_ms = 0;
     weft__usage_release(usage_of(b), b->link);
@@ -167,7 +167,7 @@ static void negotiate_effect(struct fsm *m, unsigned effect) {
     switch ((enum negotiate_effect)effect) {
     case NEGOTIATE_FX_SEND_ASK: send_ask(b); break;
     case NEGOTIATE_FX_SEND_GRANT: send_grant(b); break;
-    case NEGOTIATE_FX_SEND_DENY: send_deny(b->link, b->n.epoch, b->n.why, lanes->rest); break;
+    case NEGOTIATE_FX_SEND_DENY: send_deny(b->link, b->n.epoch, b->n.why, lanes->backoff); break;
     case NEGOTIATE_FX_SEND_CANCEL: send_one(b, LANE_CANCEL); break;
     case NEGOTIATE_FX_SEND_BACK: send_one(b, LANE_BACK); break;
     case NEGOTIATE_FX_DIAL: dial_negotiation(b); break;
@@ -175,7 +175,7 @@ static void negotiate_effect(struct fsm *m, unsigned effect) {
     case NEGOTIATE_FX_CANCEL_JOIN: weft__switch_cancel(b->link); break;
     case NEGOTIATE_FX_GO_BACK: go_back(b); break;
     case NEGOTIATE_FX_MAKE_ROOM: make_room(b); break;
-    case NEGOTIATE_FX_WAIT: wait(b, lanes->spin); break;
+    case NEGOTIATE_FX_WAIT: wait(b, lanes->reply_timeout); break;
     case NEGOTIATE_FX_MIN_HOLD: wait(b, lanes->min_hold); break;
     case NEGOTIATE_FX_REST: negotiate_rest(b); break;
     case NEGOTIATE_FX_NO_TIMEOUT: weft__timer_stop(lanes->worker->reactor, &b->timer); break;
@@ -419,7 +419,7 @@ static void deny_at_once(struct link *link, uint32_t epoch) {
     if (verdict == EPOCH_INVALID) weft__link_violation(link, "lane request out of order");
     if (verdict != EPOCH_CURRENT) return;
     link->denied_epoch = epoch;
-    send_deny(link, epoch, LANE_DENIED_MEMORY, link->worker->lanes->rest);
+    send_deny(link, epoch, LANE_DENIED_MEMORY, link->worker->lanes->backoff);
 }
 
 static void recv_ask(struct link *link, const void *data, size_t len) {
@@ -565,9 +565,9 @@ weft_status_t weft__lanes_open(struct weft_worker *worker) {
     lanes->worker = worker;
     list_init(&lanes->lane_negotiations);
     count_capacity(lanes);
-    lanes->rest = weft__setting_u64(context, SETTING_LANES_BACKOFF) * NS_PER_MS;
-    lanes->rest_most = weft__setting_u64(context, SETTING_LANES_BACKOFF_MAX) * NS_PER_MS;
-    lanes->spin = weft__setting_u64(context, SETTING_LANES_REPLY_TIMEOUT) * NS_PER_MS;
+    lanes->backoff = weft__setting_u64(context, SETTING_LANES_BACKOFF) * NS_PER_MS;
+    lanes->backoff_max = weft__setting_u64(context, SETTING_LANES_BACKOFF_MAX) * NS_PER_MS;
+    lanes->reply_timeout = weft__setting_u64(context, SETTING_LANES_REPLY_TIMEOUT) * NS_PER_MS;
     lanes->min_hold = weft__setting_u64(context, SETTING_LANES_MIN_HOLD) * NS_PER_MS;
     lanes->review = weft__setting_u64(context, SETTING_LANES_TICK) * NS_PER_MS * 4;
     lanes->rate = (double)weft__setting_u64(context, SETTING_LANES_SWITCHES);

@@ -60,7 +60,7 @@ enum negotiate_answer { ANSWER_FITS, ANSWER_ROOM, ANSWER_FULL, ANSWER_BUSY };
 enum negotiate_answer weft__negotiate_answer(const struct negotiate_capacity *room);
 
 /* Nanoseconds of back-off, between the shortest and the longest. */
-uint64_t weft__negotiate_rest(const struct negotiation *n, uint64_t least, uint64_t most);
+uint64_t weft__negotiate_backoff(const struct negotiation *n, uint64_t least, uint64_t most);
 
 /* ---- called by switch.c, never from inside a call of negotiate.c */
 

@@ -37,7 +37,7 @@ struct lanes {
     uint32_t capacity_in_all, held_in_all;
     /* gets the next free slot; NULL: none waits */
     struct lane_negotiation *awaits[WORKER_IFACES];
-    uint64_t rest, rest_most, spin, min_hold, review; /* ns */
+    uint64_t backoff, backoff_max, reply_timeout, min_hold, review; /* ns */
     double tokens, rate; /* a token bucket: switches that may begin now, and per second */
     uint64_t filled;     /* when the bucket was filled last */
 };

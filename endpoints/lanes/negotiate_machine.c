@@ -180,7 +180,7 @@ enum negotiate_answer weft__negotiate_answer(const struct negotiate_capacity *ro
     return room->weaker ? ANSWER_ROOM : ANSWER_FULL;
 }
 
-uint64_t weft__negotiate_rest(const struct negotiation *n, uint64_t least, uint64_t most) {
+uint64_t weft__negotiate_backoff(const struct negotiation *n, uint64_t least, uint64_t most) {
     uint64_t rest = least << (n->refused ? n->refused - 1 : 0);
     return rest < most ? rest : most;
 }

@@ -432,6 +432,32 @@ static weft_status_t receive_here(struct weft_request *req, struct weft_ep *ep, 
     return st;
 }
 
+/* The payload takes a request: it has a layout, is of a device, or waits at its sender. */
+static weft_status_t receive_by_request(weft_am_t *am, const weft_iov_t *iov, size_t n_iov,
+                                        const weft_op_t *op) {
+    struct am_recv_desc *arrival = am->internal;
+    struct weft_request *req = weft__request_new(arrival->worker, &weft__receive_kind);
+    if (!req) return WEFT_ERR_NO_MEMORY;
+    weft_status_t st = weft__request_memory(req, iov, n_iov, op, true);
+    if (st == WEFT_OK && req->len < am->len) st = too_short(req->len, am->len);
+    if (st < 0) {
+        weft__request_discard(req);
+        return st;
+    }
+    if (!arrival->offer) return receive_here(req, arrival->ep, am, op);
+    req->len = am->len;
+    req->peer_id = arrival->offer->request;
+    req->recv.remote = arrival->offer->address;
+    if (arrival->offer->device)
+        weft__device_offered(req, arrival->offer->device, arrival->offer->device_len);
+    st = weft__request_accept(req, arrival->ep, op);
+    if (st < 0) return st;
+    st = weft__fetch(req);
+    if (st != WEFT_IN_PROGRESS) weft__request_discard(req);
+    if (st >= 0) arrival->taken = true;
+    return st;
+}
+
 weft_status_t weft_am_recv(weft_am_t *am, const weft_iov_t *iov, size_t n_iov,
                            const weft_op_t *op) {
     if (!am || !am->internal)
@@ -454,27 +480,7 @@ weft_status_t weft_am_recv(weft_am_t *am, const weft_iov_t *iov, size_t n_iov,
         weft__iov_scatter(iov, n_iov, 0, am->data, am->len);
         return WEFT_OK;
     }
-
-    struct weft_request *req = weft__request_new(arrival->worker, &weft__receive_kind);
-    if (!req) return WEFT_ERR_NO_MEMORY;
-    st = weft__request_memory(req, iov, n_iov, op, true);
-    if (st == WEFT_OK && req->len < am->len) st = too_short(req->len, am->len);
-    if (st < 0) {
-        weft__request_discard(req);
-        return st;
-    }
-    if (!arrival->offer) return receive_here(req, arrival->ep, am, op);
-    req->len = am->len;
-    req->peer_id = arrival->offer->request;
-    req->recv.remote = arrival->offer->address;
-    if (arrival->offer->device)
-        weft__device_offered(req, arrival->offer->device, arrival->offer->device_len);
-    st = weft__request_accept(req, arrival->ep, op);
-    if (st < 0) return st;
-    st = weft__fetch(req);
-    if (st != WEFT_IN_PROGRESS) weft__request_discard(req);
-    if (st >= 0) arrival->taken = true;
-    return st;
+    return receive_by_request(am, iov, n_iov, op);
 }
 
 weft_status_t weft__am_handler_set(weft_worker_t *worker, unsigned id, weft_am_fn fn, void *arg) {

@@ -204,10 +204,35 @@ static int create_thread(struct graph_thread *t) {
 }
 
 /* Signals are the program's: none is delivered to these threads. */
-weft_status_t weft__crew_start(weft_graph_t *graph) {
-    cpu_set_t cpus;
+static void init_threads(weft_graph_t *graph, const cpu_set_t *cpus) {
+    for (uint32_t i = 0; i < graph->n_threads; i++) {
+        struct graph_thread *t = &graph->thread[i];
+        t->graph = graph;
+        t->index = i;
+        t->cpu = graph->params.pin && i > 0 ? nth_cpu(cpus, i - 1) : -1;
+        t->gpus = i > 0 && i <= graph->params.n_gpus ? &graph->gpus : NULL;
+        pthread_mutex_init(&t->own.mutex, NULL);
+        find_node(graph, t);
+    }
+}
+
+/* The program's signals come to the program's threads alone. */
+static weft_status_t start_threads(weft_graph_t *graph) {
     sigset_t all, before;
     int error = 0;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    for (uint32_t i = 1; i < graph->n_threads && !error; i++) {
+        error = create_thread(&graph->thread[i]);
+        graph->n_started += !error;
+    }
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return error ? weft__fail(WEFT_ERR_NO_MEMORY, "could not create a thread: %s", strerror(error))
+                 : WEFT_OK;
+}
+
+weft_status_t weft__crew_start(weft_graph_t *graph) {
+    cpu_set_t cpus;
     CPU_ZERO(&cpus);
     (void)sched_getaffinity(0, sizeof cpus, &cpus);
     uint32_t n_cpus = (uint32_t)CPU_COUNT(&cpus);
@@ -224,24 +249,8 @@ weft_status_t weft__crew_start(weft_graph_t *graph) {
     if (!graph->node) return WEFT_ERR_NO_MEMORY;
     if (graph->params.n_gpus > own)
         return weft__fail(WEFT_ERR_INVALID_PARAM, "params->n_gpus: more than threads");
-    for (uint32_t i = 0; i <= own; i++) {
-        struct graph_thread *t = &graph->thread[i];
-        t->graph = graph;
-        t->index = i;
-        t->cpu = graph->params.pin && i > 0 ? nth_cpu(&cpus, i - 1) : -1;
-        t->gpus = i > 0 && i <= graph->params.n_gpus ? &graph->gpus : NULL;
-        pthread_mutex_init(&t->own.mutex, NULL);
-        find_node(graph, t);
-    }
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    for (uint32_t i = 1; i <= own && !error; i++) {
-        error = create_thread(&graph->thread[i]);
-        graph->n_started += !error;
-    }
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return error ? weft__fail(WEFT_ERR_NO_MEMORY, "could not create a thread: %s", strerror(error))
-                 : WEFT_OK;
+    init_threads(graph, &cpus);
+    return start_threads(graph);
 }
 
 void weft__crew_end(weft_graph_t *graph) {

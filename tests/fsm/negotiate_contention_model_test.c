@@ -208,7 +208,8 @@ static unsigned questions, denials;
 
 static void effect(struct fsm *m, unsigned fx) {
     questions += fx == NEGOTIATE_FX_SEND_ASK;
-    if (fx == NEGOTIATE_FX_REST) rests_ms = weft__negotiate_rest(&((struct end *)m)->n, 500, 60000);
+    if (fx == NEGOTIATE_FX_REST)
+        rests_ms = weft__negotiate_backoff(&((struct end *)m)->n, 500, 60000);
 }
 static void fail(struct fsm *m, unsigned event, enum fsm_verb why) {
     denials = UINT32_MAX; /* a cell that must not be reached */

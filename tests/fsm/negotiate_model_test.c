@@ -288,13 +288,13 @@ TEST(rests_grow_with_each_refusal_up_to_the_longest) {
     struct negotiation n = {0};
     uint64_t before = 0;
     for (n.refused = 1; n.refused < NEGOTIATE_REFUSED_MAX; n.refused++) {
-        uint64_t rest = weft__negotiate_rest(&n, 500, 60000);
+        uint64_t rest = weft__negotiate_backoff(&n, 500, 60000);
         CHECK(rest >= before && rest <= 60000);
         CHECK(rest == 60000 || rest == 2 * before || before == 0);
         before = rest;
     }
     CHECK_EQ(before, 60000);
-    CHECK_EQ(weft__negotiate_rest(&(struct negotiation){0}, 500, 60000), 500);
+    CHECK_EQ(weft__negotiate_backoff(&(struct negotiation){0}, 500, 60000), 500);
 }
 
 /* ---- a peer that says anything --------------------------------------------------------------- */

@@ -194,10 +194,18 @@ static void recv_msg(struct iface_up *up) {
     up->closed = raw_closed;
 }
 
+static weft_status_t read_settings(struct window_iface *iface, const weft_context_t *context) {
+    iface->limit = weft__setting_u64(context, SETTING_WINDOW_BYTES);
+    iface->give_up = weft__setting_u64(context, SETTING_WINDOW_GIVE_UP) * NS_PER_MS;
+    assert(iface->give_up >= 10 * WINDOW_RTO_FIRST);
+    iface->keep_alive = weft__setting_u64(context, SETTING_WINDOW_KEEP_ALIVE) * NS_PER_MS;
+    iface->scratch = weft__alloc(iface, WINDOW_BCOPY, "window scratch");
+    return iface->scratch ? WEFT_OK : WEFT_ERR_NO_MEMORY;
+}
+
 weft_status_t weft__window_iface_open(struct reactor *r, const struct transport *transport,
                                       const struct iface_params *params, struct iface **iface_p) {
     enum { LEAST_FRAGMENT = 128 };
-    const weft_context_t *context = weft__reactor_context(r);
     struct window_iface *iface = weft__new(r, struct window_iface);
     if (!iface) return WEFT_ERR_NO_MEMORY;
     recv_msg(&iface->raw_up);
@@ -219,13 +227,8 @@ weft_status_t weft__window_iface_open(struct reactor *r, const struct transport 
                iface->raw->device, r, params);
     iface->iface.attr = attr_of(iface, raw);
     iface->whole = (size_t)iface->iface.attr.max_zcopy + WINDOW_HEADER;
-    iface->limit = weft__setting_u64(context, SETTING_WINDOW_BYTES);
-    iface->spin = weft__setting_u64(context, SETTING_WINDOW_GIVE_UP) * NS_PER_MS;
-    assert(iface->spin >= 10 * WINDOW_RTO_FIRST);
-    iface->keep_alive = weft__setting_u64(context, SETTING_WINDOW_KEEP_ALIVE) * NS_PER_MS;
-    iface->scratch = weft__alloc(iface, WINDOW_BCOPY, "window scratch");
-    st = WEFT_ERR_NO_MEMORY;
-    if (!iface->scratch) goto close_raw;
+    st = read_settings(iface, weft__reactor_context(r));
+    if (st < 0) goto close_raw;
     *iface_p = &iface->iface;
     return WEFT_OK;
 

@@ -198,16 +198,16 @@ static uint64_t nearest(const struct window_lane *wl) {
 }
 
 static void resend(struct window_lane *wl, uint64_t at) {
-    if (at - wl->progress_at < window_iface(wl)->spin)
+    if (at - wl->progress_at < window_iface(wl)->give_up)
         return weft__fsm_step(&wl->win.fsm, WINDOW_EV_TIMEOUT);
     wl->why = WEFT_ERR_PEER_FAILED;
     weft__window_step(wl, CONN_EV_GIVE_UP);
 }
 
 static void ask_again(struct window_lane *wl, uint64_t at) {
-    bool patient = at - wl->word_since < window_iface(wl)->spin;
+    bool in_time = at - wl->word_since < window_iface(wl)->give_up;
     wl->why = WEFT_ERR_PEER_FAILED;
-    weft__window_step(wl, patient ? CONN_EV_TIMEOUT : CONN_EV_GIVE_UP);
+    weft__window_step(wl, in_time ? CONN_EV_TIMEOUT : CONN_EV_GIVE_UP);
 }
 
 static void look_after(struct window_lane *wl) {

@@ -101,10 +101,10 @@ struct window_iface {
     struct window_message *small, *big; /* free */
     struct window_held *frames;         /* free */
     uint8_t *scratch;
-    size_t fragment; /* payload bytes of a frame */
-    size_t whole;    /* bytes of the largest message, plus a fragment */
-    size_t limit;    /* most bytes that a lane retains */
-    uint64_t spin;
+    size_t fragment;     /* payload bytes of a frame */
+    size_t whole;        /* bytes of the largest message, plus a fragment */
+    size_t limit;        /* most bytes that a lane retains */
+    uint64_t give_up;    /* ns without an answer before a lane ends */
     uint64_t keep_alive; /* ns of silence before a probe; 0: none */
     uint32_t n_lanes;
 };

@@ -83,6 +83,24 @@ static bool may_place(const struct tcp_lane *lane, const struct tcp_frame *f, si
 }
 
 /* Delivers complete frames, at most `budget`. */
+/* A frame of `size` bytes is not all here. Its payload may go where the owner places it. */
+static void await_frame(struct tcp_lane *lane, const struct tcp_frame *f, const uint8_t *at,
+                        size_t have, size_t size) {
+    if (f && may_place(lane, f, size - have)) {
+        size_t head = TCP_FRAME_HEAD + PLACE_HEAD;
+        if (have >= head && weft__tcp_place(lane, f, at + TCP_FRAME_HEAD, have - TCP_FRAME_HEAD))
+            return;
+        if (have < head) size = head; /* the rest may be wanted elsewhere */
+    }
+    lane->in.missing = (uint32_t)(size - have);
+}
+
+static void take_goodbye(struct tcp_lane *lane) {
+    weft__tcp_lane_note(lane, "the peer closed the connection", 0);
+    weft__tcp_lane_why(lane, WEFT_ERR_PEER_CLOSED);
+    weft__fsm_step(&lane->conn.fsm, TCP_CONN_EV_GOODBYE);
+}
+
 static unsigned deliver_input(struct tcp_lane *lane, unsigned budget) {
     struct tcp_input *in = &lane->in;
     unsigned n = 0;
@@ -98,22 +116,13 @@ static unsigned deliver_input(struct tcp_lane *lane, unsigned budget) {
         }
         size_t size = st == WEFT_OK ? tcp_frame_size(f.len) : TCP_FRAME_HEAD;
         if (have < size) {
-            if (st == WEFT_OK && may_place(lane, &f, size - have)) {
-                size_t head = TCP_FRAME_HEAD + PLACE_HEAD;
-                if (have >= head &&
-                    weft__tcp_place(lane, &f, at + TCP_FRAME_HEAD, have - TCP_FRAME_HEAD))
-                    break;
-                if (have < head) size = head; /* the rest may be wanted elsewhere */
-            }
-            in->missing = (uint32_t)(size - have);
+            await_frame(lane, st == WEFT_OK ? &f : NULL, at, have, size);
             break;
         }
         in->begin += (uint32_t)size;
         in->asked = in->placed = false;
         if (f.kind == TCP_FRAME_GOODBYE) {
-            weft__tcp_lane_note(lane, "the peer closed the connection", 0);
-            weft__tcp_lane_why(lane, WEFT_ERR_PEER_CLOSED);
-            weft__fsm_step(&lane->conn.fsm, TCP_CONN_EV_GOODBYE);
+            take_goodbye(lane);
             break;
         }
         lane_handlers(&lane->lane)[f.id](&lane->lane, f.id, at + TCP_FRAME_HEAD, f.len);

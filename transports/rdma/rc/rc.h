@@ -192,7 +192,7 @@ struct rc_mem {
     bool given;        /* the program's */
     struct rc_grant *grants;
     struct completion *revoked;
-    struct timer spin; /* with a peer that does not let go */
+    struct timer give_up; /* on a peer that does not let go */
     uint32_t id;
 };
 

@@ -138,7 +138,7 @@ static void unlink_mem(struct rc_mem **at, struct rc_mem *mem) {
 static void mem_free(struct rc_mem *mem) {
     struct rc_iface *iface = (struct rc_iface *)mem->mem.iface;
     struct completion *revoked = mem->revoked;
-    weft__timer_stop(iface->iface.reactor, &mem->spin);
+    weft__timer_stop(iface->iface.reactor, &mem->give_up);
     if (mem->mr) iface->n_known--;
     forget_grant(mem);
     unlink_mem(mem->revoked ? &iface->revoking : &iface->mem[mem->id % RC_MEM_BUCKETS], mem);
@@ -149,7 +149,7 @@ static void mem_free(struct rc_mem *mem) {
 /* A peer that hangs does not delay the release: the hardware refuses its accesses, and breaks
  * its connection if it tries one. */
 static void give_up_due(struct timer *timer) {
-    struct rc_mem *mem = container_of(timer, struct rc_mem, spin);
+    struct rc_mem *mem = container_of(timer, struct rc_mem, give_up);
     for (struct rc_grant *grant = mem->grants, *next; grant; grant = next) {
         next = grant->mem_next;
         weft__fsm_step(&grant->fsm, RC_GRANT_EV_FORCE);
@@ -169,8 +169,8 @@ weft_status_t weft__rc_mem_revoke(struct md_mem *m, struct completion *completio
     mem->next = iface->revoking;
     iface->revoking = mem;
     mem->revoked = completion;
-    mem->spin.fire = give_up_due;
-    weft_status_t st = weft__timer_start(r, &mem->spin, weft__now(r) + ms * NS_PER_MS);
+    mem->give_up.fire = give_up_due;
+    weft_status_t st = weft__timer_start(r, &mem->give_up, weft__now(r) + ms * NS_PER_MS);
     for (struct rc_grant *grant = mem->grants, *next; grant; grant = next) {
         next = grant->mem_next;
         weft__fsm_step(&grant->fsm, RC_GRANT_EV_REVOKE);
@@ -193,7 +193,7 @@ void weft__rc_mems_end(struct rc_iface *iface, bool free_them) {
     }
     for (struct rc_mem *mem = iface->revoking, *next; mem && free_them; mem = next) {
         next = mem->next;
-        weft__timer_stop(iface->iface.reactor, &mem->spin);
+        weft__timer_stop(iface->iface.reactor, &mem->give_up);
         forget_grant(mem);
         talloc_free(mem);
     }

@@ -346,21 +346,8 @@ void weft__rc_lane_reads(struct rc_lane *lane, uint8_t in, uint8_t out) {
 
 /* ---- birth and death ------------------------------------------------------------------------- */
 
-weft_status_t weft__rc_lane_new(struct rc_iface *iface, bool acceptor, struct rc_lane **lane_p) {
-    struct reactor *r = iface->iface.reactor;
-    if (iface->n_lanes >= iface->most_lanes)
-        return weft__fail(WEFT_ERR_QUOTA, "all %u queue pairs are in use (rdma.queue_pairs)",
-                          iface->most_lanes);
-    struct rc_lane *lane = weft__slab_take(&iface->lane_slab);
-    struct rc_work *work =
-        lane ? weft__alloc(iface, iface->depth * sizeof *work, "rc requests") : NULL;
-    weft_status_t st = WEFT_ERR_NO_MEMORY;
-    if (!work) {
-        weft__fail(st, "no memory for a connection");
-        goto fail;
-    }
+static void init_lane(struct rc_iface *iface, bool acceptor, struct rc_lane *lane) {
     lane->lane = (struct lane){.ops = &weft__rc_ops_early, .iface = &iface->iface, .scarce = true};
-    lane->work = work;
     lane->acceptor = acceptor;
     /* Where that event does not come, it is not waited for. */
     lane->last_received =
@@ -375,8 +362,24 @@ weft_status_t weft__rc_lane_new(struct rc_iface *iface, bool acceptor, struct rc
     words_init(&lane->words);
     words_init(&lane->waiting);
     fsm_init(&lane->machine.fsm, &port, RC_QP_RESET, ++iface->next_id);
-    /* The acceptor too has that long: what rdmacm says and is lost on the wire it repeats after
-     * 4 s. */
+}
+
+weft_status_t weft__rc_lane_new(struct rc_iface *iface, bool acceptor, struct rc_lane **lane_p) {
+    struct reactor *r = iface->iface.reactor;
+    if (iface->n_lanes >= iface->most_lanes)
+        return weft__fail(WEFT_ERR_QUOTA, "all %u queue pairs are in use (rdma.queue_pairs)",
+                          iface->most_lanes);
+    struct rc_lane *lane = weft__slab_take(&iface->lane_slab);
+    struct rc_work *work =
+        lane ? weft__alloc(iface, iface->depth * sizeof *work, "rc requests") : NULL;
+    weft_status_t st = WEFT_ERR_NO_MEMORY;
+    if (!work) {
+        weft__fail(st, "no memory for a connection");
+        goto fail;
+    }
+    lane->work = work;
+    init_lane(iface, acceptor, lane);
+    /* The acceptor has the same limit: rdmacm repeats a lost message of its own after 4 s. */
     uint64_t ms = weft__setting_u64(weft__reactor_context(r), SETTING_CONNECT_TIMEOUT);
     st = weft__timer_start(r, &lane->deadline, weft__now(r) + ms * NS_PER_MS);
     if (st < 0) goto fail;

@@ -93,9 +93,9 @@ weft_status_t weft__shm_offer(struct shm_lane *lane) {
     return st == WEFT_OK && left && lane->more->opts != SHM_OPTS_MAIL ? ring_make(lane) : st;
 }
 
-weft_status_t weft__shm_send_hello(struct shm_lane *lane, uint8_t kind) {
-    struct shm_iface *iface = shm_iface(lane);
-    struct shm_hello hello = {.head = {SHM_MAGIC, SHM_VERSION, kind, 0},
+static struct shm_hello hello_of(const struct shm_lane *lane, uint8_t kind) {
+    const struct shm_iface *iface = shm_iface(lane);
+    return (struct shm_hello){.head = {SHM_MAGIC, SHM_VERSION, kind, 0},
                               .worker_id = iface->self.worker_id,
                               .target = lane->more->target,
                               .lane = lane->index,
@@ -109,31 +109,40 @@ weft_status_t weft__shm_send_hello(struct shm_lane *lane, uint8_t kind) {
                               .only_ring = lane->more->opts == SHM_OPTS_RING,
                               .probe_at = (uint64_t)(uintptr_t)iface->self.probe,
                               .probe = *iface->self.probe};
-    const struct slot_table *slot_table = iface->slot.place.slot_table;
-    int fds[SHM_N_FDS] = {slot_table->doorbells.fd, slot_table->tx_slots.fd, iface->mail.segment.fd,
-                          iface->wakeup.event_fd, lane->more->ring.mine.fd};
-    size_t fds_size = (lane->more->ring.ours ? SHM_N_FDS : SHM_N_FDS - 1) * sizeof *fds;
+}
+
+/* Sends it, with as many descriptors as `fds_size` bytes hold. */
+static bool send_with_fds(int socket, struct shm_hello *hello, const int *fds, size_t fds_size) {
     union {
         struct cmsghdr head;
-        char room[CMSG_SPACE(sizeof fds)];
+        char room[CMSG_SPACE(SHM_N_FDS * sizeof *fds)];
     } control = {.head = {.cmsg_len = CMSG_LEN(fds_size),
                           .cmsg_level = SOL_SOCKET,
                           .cmsg_type = SCM_RIGHTS}};
     memcpy(CMSG_DATA(&control.head), fds, fds_size);
-    struct iovec iov = {&hello, sizeof hello};
+    struct iovec iov = {hello, sizeof *hello};
     struct msghdr m = {.msg_iov = &iov,
                        .msg_iovlen = 1,
                        .msg_control = &control,
                        .msg_controllen = CMSG_SPACE(fds_size)};
-    if (sendmsg(lane->watch.fd, &m, MSG_NOSIGNAL | MSG_DONTWAIT) == sizeof hello) {
-        lane->shown = true;
-        if (lane->more->ring.mine.fd >= 0)
-            close(lane->more->ring.mine.fd); /* both sides map the memory and need no descriptor */
-        lane->more->ring.mine.fd = -1;
-        return WEFT_OK;
-    }
-    return weft__fail(errno == ETOOMANYREFS ? WEFT_ERR_NO_FDS : WEFT_ERR_PEER_FAILED,
-                      "shm: sendmsg: %s", strerror(errno));
+    return sendmsg(socket, &m, MSG_NOSIGNAL | MSG_DONTWAIT) == sizeof *hello;
+}
+
+weft_status_t weft__shm_send_hello(struct shm_lane *lane, uint8_t kind) {
+    const struct shm_iface *iface = shm_iface(lane);
+    struct shm_hello hello = hello_of(lane, kind);
+    const struct slot_table *slot_table = iface->slot.place.slot_table;
+    int fds[SHM_N_FDS] = {slot_table->doorbells.fd, slot_table->tx_slots.fd, iface->mail.segment.fd,
+                          iface->wakeup.event_fd, lane->more->ring.mine.fd};
+    size_t n_fds = lane->more->ring.ours ? SHM_N_FDS : SHM_N_FDS - 1;
+    if (!send_with_fds(lane->watch.fd, &hello, fds, n_fds * sizeof *fds))
+        return weft__fail(errno == ETOOMANYREFS ? WEFT_ERR_NO_FDS : WEFT_ERR_PEER_FAILED,
+                          "shm: sendmsg: %s", strerror(errno));
+    lane->shown = true;
+    if (lane->more->ring.mine.fd >= 0)
+        close(lane->more->ring.mine.fd); /* both sides map the memory and need no descriptor */
+    lane->more->ring.mine.fd = -1;
+    return WEFT_OK;
 }
 
 weft_status_t weft__shm_send_word(int fd, uint8_t kind, weft_status_t status) {
