@@ -198,8 +198,7 @@ weft_mem_t *weft__mem_exposed(struct weft_worker *worker, const void *at, size_t
 
 bool weft__mem_is_there(const struct weft_worker *worker, const weft_mem_t *mem) {
     const struct list *all = &worker->memory.all;
-    for (const struct list *n = all->next; n != all; n = n->next)
-        if (n == &mem->of_worker) return true;
+    list_for_each(n, all) if (n == &mem->of_worker) return true;
     return false;
 }
 
@@ -385,8 +384,7 @@ void weft__memory_init(struct weft_worker *worker) {
 }
 
 void weft__memory_close(struct weft_worker *worker) {
-    for (struct list *n = worker->memory.all.next, *next; n != &worker->memory.all; n = next) {
-        next = n->next;
+    list_for_each_safe(n, next, &worker->memory.all) {
         weft_mem_t *mem = list_of(n, weft_mem_t, of_worker);
         if (!memory_is_ending(&mem->core.fsm)) weft__fsm_step(&mem->core.fsm, MEMORY_EV_RELEASE);
         if (!weft__mem_settle(mem)) notify_waiting(mem, WEFT_ERR_CLOSED);

@@ -265,8 +265,7 @@ static void invalidate_all(weft_worker_t *worker, uintptr_t base, uintptr_t end,
                            struct op_group *all) {
     struct memory *memory = &worker->memory;
     while (weft__region_cache_cut(&memory->cache, base, end)) continue;
-    for (struct list *n = memory->all.next, *next; n != &memory->all; n = next) {
-        next = n->next;
+    list_for_each_safe(n, next, &memory->all) {
         weft_mem_t *mem = list_of(n, weft_mem_t, of_worker);
         if (mem->pages.map || !overlaps(mem, base, end)) continue;
         weft_status_t st = invalidate(mem);

@@ -24,7 +24,7 @@ static bool fits_match(uint64_t tag, uint64_t wanted, uint64_t mask) {
 }
 
 static struct weft_request *first_submit(struct list *queue, uint64_t tag) {
-    for (struct list *n = queue->next; n != queue; n = n->next) {
+    list_for_each(n, queue) {
         struct weft_request *req = list_of(n, struct weft_request, queued);
         if (fits_match(tag, req->match.tag, req->match.mask)) return req;
     }
@@ -66,13 +66,13 @@ struct weft_tag_message *weft__match_unexpected_among(struct match *m, uint64_t 
     if (fits_match(oldest->tag, tag, mask)) return oldest;
     if (mask == UINT64_MAX) {
         struct list *bucket = weft__hash_table_list(&m->by_tag, weft__match_hash(m, tag));
-        for (struct list *n = bucket->next; n != bucket; n = n->next) {
+        list_for_each(n, bucket) {
             struct weft_tag_message *message = list_of(n, struct weft_tag_message, in_bucket);
             if (message->tag == tag) return message;
         }
         return NULL;
     }
-    for (struct list *n = m->unexpected.next; n != &m->unexpected; n = n->next) {
+    list_for_each(n, &m->unexpected) {
         struct weft_tag_message *message = list_of(n, struct weft_tag_message, in_order);
         if (fits_match(message->tag, tag, mask)) return message;
     }
@@ -119,7 +119,7 @@ void weft__match_read(struct weft_tag_message *message) {
 
 /* What is in the one count is in the other from now on, or in none. */
 static void count_in(struct list *queue, const uint32_t *from, uint32_t *to) {
-    for (struct list *n = queue->next; n != queue; n = n->next) {
+    list_for_each(n, queue) {
         struct weft_tag_message *message = list_of(n, struct weft_tag_message, in_order);
         if (message->unexpected_bytes != from) continue;
         weft__match_read(message);

@@ -244,7 +244,7 @@ void weft__tag_offered(struct weft_ep *ep, const struct wire_rts *rts) {
 /* The message that stands for an offer of this link's peer, or NULL. */
 static struct weft_tag_message *find_offer(struct link *link, uint32_t offer) {
     struct list *all = weft__match_offers(&link->worker->match, link, offer);
-    for (struct list *n = all->next; n != all; n = n->next) {
+    list_for_each(n, all) {
         struct weft_tag_message *message = list_of(n, struct weft_tag_message, in_offers);
         if (message->offer != offer) continue;
         struct weft_ep *ep = weft__idmap_find(&link->worker->eps, message->ep);

@@ -21,7 +21,7 @@ static void part_flush(struct weft_request *req) {
 }
 
 static struct weft_request *left_half(const struct weft_worker *worker, const struct lane *lane) {
-    for (struct list *n = worker->left_flushes.next; n != &worker->left_flushes; n = n->next) {
+    list_for_each(n, &worker->left_flushes) {
         struct weft_request *lane_half = list_of(n, struct weft_request, of_ep);
         if (lane_half->lane == lane) return lane_half;
     }

@@ -203,8 +203,7 @@ void weft__rma_keyed(struct lane *lane) {
     struct link *link = weft__lane_link(lane);
     if (link && link->more->main) link = link->more->main;
     if (!link) return;
-    for (struct list *n = link->endpoints.next, *next; n != &link->endpoints; n = next) {
-        next = n->next;
+    list_for_each_safe(n, next, &link->endpoints) {
         struct weft_ep *ep = list_of(n, struct weft_ep, of_link);
         if (ep->rma) weft__rma_go_on(ep);
     }
@@ -258,7 +257,7 @@ uint32_t weft__rma_quiesce(struct weft_ep *ep, const struct lane *lane) {
     uint32_t n = 0;
     if (!ep->rma) return 0;
     weft__rkeys_leave(ep, lane);
-    for (struct list *at = ep->requests.next; at != &ep->requests; at = at->next) {
+    list_for_each(at, &ep->requests) {
         struct weft_request *req = list_of(at, struct weft_request, of_ep);
         if (is_under_way(req)) n++, req->rma.waited = true;
     }
@@ -278,7 +277,7 @@ void weft__rma_unquiesce(struct weft_ep *ep, const struct lane *gone, bool keys_
 
 uint32_t weft__rma_unwait(struct weft_ep *ep) {
     uint32_t n = 0;
-    for (struct list *at = ep->requests.next; at != &ep->requests; at = at->next) {
+    list_for_each(at, &ep->requests) {
         struct weft_request *req = list_of(at, struct weft_request, of_ep);
         if (req->kind->message || !req->rma.waited) continue;
         req->rma.waited = false;

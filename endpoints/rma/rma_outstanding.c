@@ -40,7 +40,7 @@ static void forget_outstanding(struct outstanding *outstanding) {
 
 void weft__rma_came_late(struct link *link, uint32_t id, size_t bytes) {
     struct list *all = &link->worker->memory.outstanding;
-    for (struct list *n = all->next; n != all; n = n->next) {
+    list_for_each(n, all) {
         struct outstanding *outstanding = list_of(n, struct outstanding, of_memory);
         if (outstanding->id != id || outstanding->ep->link != link) continue;
         if (bytes < outstanding->bytes) {

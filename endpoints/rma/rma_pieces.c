@@ -130,9 +130,7 @@ static void rma_pieces_returned(struct weft_request *req, weft_status_t status) 
 }
 
 static void withdraw(struct weft_request *req) {
-    for (struct list *n = req->ep->requests.next, *next_one; n != &req->ep->requests;
-         n = next_one) {
-        next_one = n->next;
+    list_for_each_safe(n, next_one, &req->ep->requests) {
         struct weft_request *part = list_of(n, struct weft_request, of_ep);
         if (part->group == req) weft__request_stop(part, req->status);
     }

@@ -325,14 +325,12 @@ static void evict_served(struct weft_request *req) {
 }
 
 void weft__rma_evict(weft_mem_t *mem) {
-    for (struct list *n = mem->placements.next, *next; n != &mem->placements; n = next) {
-        next = n->next;
+    list_for_each_safe(n, next, &mem->placements) {
         const struct placement_record *placement = list_of(n, struct placement_record, of);
         if (placement->lane->ops->place_stop)
             placement->lane->ops->place_stop(placement->lane, placement->id);
     }
-    for (struct list *n = mem->served.next, *next; n != &mem->served; n = next) {
-        next = n->next;
+    list_for_each_safe(n, next, &mem->served) {
         evict_served(list_of(n, struct weft_request, rma.of_mem));
     }
 }

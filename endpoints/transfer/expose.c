@@ -96,8 +96,7 @@ static bool is_over(const struct weft_rkey *rkey, const struct remote_region *re
 static bool make_room(struct weft_ep *ep, const struct remote_region *region) {
     struct weft_rkey *oldest = NULL;
     unsigned n = 0;
-    for (struct list *at = ep->keys->next, *next; at != ep->keys; at = next) {
-        next = at->next;
+    list_for_each_safe(at, next, ep->keys) {
         struct weft_rkey *rkey = list_of(at, struct weft_rkey, of_ep);
         if (!rkey->exposed) continue;
         if (is_over(rkey, region)) {

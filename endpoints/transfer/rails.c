@@ -153,7 +153,7 @@ static bool take_grant(struct link *link, uint32_t number) {
 
 bool weft__rail_handshakes(struct link *accepted, const struct wire_hello *hello) {
     struct list *links = &accepted->worker->links;
-    for (struct list *n = links->next; n != links; n = n->next) {
+    list_for_each(n, links) {
         struct link *link = list_of(n, struct link, of_worker);
         if (link->peer != hello->worker || link == accepted || !link_is_up(&link->core.fsm))
             continue;
@@ -185,10 +185,10 @@ static bool rides(const struct weft_request *req) {
 }
 
 static bool busy(const struct link *link) {
-    for (struct list *e = link->endpoints.next; e != &link->endpoints; e = e->next) {
+    list_for_each(e, &link->endpoints) {
         struct weft_ep *ep = list_of(e, struct weft_ep, of_link);
-        for (struct list *n = ep->requests.next; n != &ep->requests; n = n->next)
-            if (rides(list_of(n, struct weft_request, of_ep))) return true;
+        list_for_each(n,
+                      &ep->requests) if (rides(list_of(n, struct weft_request, of_ep))) return true;
     }
     return false;
 }
@@ -215,8 +215,7 @@ static void leave_rail(struct link *rail) {
 
 static void end_rails(struct link *link, bool abort) {
     struct list *links = &link->worker->links;
-    for (struct list *n = links->next, *next; n != links; n = next) {
-        next = n->next;
+    list_for_each_safe(n, next, links) {
         struct link *rail = list_of(n, struct link, of_worker);
         if (rail->more->main != link) continue;
         rail->more->main = NULL;

@@ -39,7 +39,7 @@ weft_status_t weft__finalizers_push(struct finalizers *f, const void *parent, we
 }
 
 weft_status_t weft__finalizers_remove(struct finalizers *f, weft_finalizer_t *finalizer) {
-    for (struct list *node = f->stack.next; node != &f->stack; node = node->next) {
+    list_for_each(node, &f->stack) {
         if (node != &finalizer->of) continue;
         list_remove(node);
         talloc_free(finalizer);

@@ -313,7 +313,7 @@ void weft__cuda_gate_open(struct cuda_gate *gate) {
 void weft__cuda_gates_leave(const void *owner, bool (*leaves)(void *arg, const void *which),
                             const void *which) {
     pthread_mutex_lock(&mutex);
-    for (struct list *n = gates.next; n != &gates; n = n->next) {
+    list_for_each(n, &gates) {
         struct cuda_gate *gate = list_of(n, struct cuda_gate, of_all);
         if (gate->owner == owner && gate->is_recorded && !which) {
             gate->owner = NULL;
