@@ -72,7 +72,7 @@ static void send_ask(struct lane_negotiation *b) {
                                           .address = address,
                                           .len = own_address(b, address)});
     weft__link_control(b->link, &m);
-    b->lanes->worker->count->lanes_asked++;
+    b->lanes->worker->count->lanes_requested++;
 }
 
 static void send_grant(struct lane_negotiation *b) {

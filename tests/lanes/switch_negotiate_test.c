@@ -163,11 +163,11 @@ TEST(who_is_denied_asks_ever_more_slow) {
     struct spoke *first = &hub.spoke[0], *second = &hub.spoke[1];
     flow(&first->in, 4, 1000);
     HUB_UNTIL(&hub, is_fast(first));
-    uint64_t before = weft_worker_count(second->worker, "lanes.asked"),
+    uint64_t before = weft_worker_count(second->worker, "lanes.requested"),
              denied = weft_worker_count(hub.worker, "lanes.denied");
     flow(&second->in, 4, 1000);
     hub_run(&hub, 1);
-    uint64_t asked = weft_worker_count(second->worker, "lanes.asked") - before;
+    uint64_t asked = weft_worker_count(second->worker, "lanes.requested") - before;
     HUB_UNTIL(&hub, weft_worker_count(hub.worker, "lanes.denied") - denied >= asked);
     /* 10 ms, 20, 40, 80, 160, 320, 640 and a quarter more at most */
     CHECK(asked >= 2 && asked <= 7);
@@ -358,7 +358,7 @@ TEST(without_rings_no_one_asks_for_one) {
         two_turn(&pair);
     }
     UNTIL(&pair, n.seen == n.sent);
-    CHECK_EQ(weft_worker_count(pair.a, "lanes.asked"), 0);
+    CHECK_EQ(weft_worker_count(pair.a, "lanes.requested"), 0);
     CHECK_EQ(n.wrong, 0);
     two_down(&pair);
 }
