@@ -223,8 +223,3 @@ size_t weft__protocol_end(size_t len, const struct iface_attr *attr,
             end = ends[i];
     return end;
 }
-
-double weft__connect_cost(const struct iface_attr *attr) {
-    return attr->latency_ns + attr->overhead_ns +
-           (attr->bandwidth > 0 ? 1024e9 / attr->bandwidth : 0);
-}

@@ -70,7 +70,4 @@ size_t weft__protocol_end(size_t len, const struct iface_attr *attr,
 
 const char *weft__protocol_name(enum protocol_way way);
 
-/* Cost of a message of 1 KiB in ns, by which transports are chosen. */
-double weft__connect_cost(const struct iface_attr *attr);
-
 #endif

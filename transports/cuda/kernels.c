@@ -224,29 +224,3 @@ static weft_status_t name_stream(const struct cuda_driver *driver, const struct 
 weft_status_t weft__cuda_queue_stream(cuda_context context, cuda_stream *stream_p) {
     return in_context(context, true, name_stream, stream_p);
 }
-
-/* ---- memory ---------------------------------------------------------------------------------- */
-
-static weft_status_t alloc(const struct cuda_driver *driver, const struct queue *queue, void *arg) {
-    struct span *s = arg;
-    (void)queue;
-    cuda_pointer at = 0;
-    weft_status_t st = weft__cuda_status(driver->memory_alloc(&at, s->len), "no device memory");
-    s->to = at;
-    return st;
-}
-weft_status_t weft__cuda_alloc(cuda_context context, size_t len, uint64_t *at_p) {
-    struct span s = {.len = len};
-    weft_status_t st = in_context(context, false, alloc, &s);
-    if (st == WEFT_OK) *at_p = s.to;
-    return st;
-}
-
-static weft_status_t release(const struct cuda_driver *driver, const struct queue *queue,
-                             void *arg) {
-    (void)queue;
-    return weft__cuda_status(driver->memory_free(*(uint64_t *)arg), "could not free device memory");
-}
-void weft__cuda_free(cuda_context context, uint64_t at) {
-    (void)in_context(context, false, release, &at);
-}

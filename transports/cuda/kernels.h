@@ -43,8 +43,4 @@ void weft__cuda_queue_drop(cuda_context context);
 weft_status_t weft__cuda_batch_pack(struct cuda_batch *batch, const struct cuda_blocks *blocks,
                                     bool unpacks);
 
-/* Device memory of the library's own. */
-weft_status_t weft__cuda_alloc(cuda_context context, size_t len, uint64_t *at_p);
-void weft__cuda_free(cuda_context context, uint64_t at);
-
 #endif

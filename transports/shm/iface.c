@@ -301,26 +301,6 @@ static void iface_close(struct iface *i) {
     weft__free_later(i->reactor, iface);
 }
 
-const struct lane_buffer_ops weft__shm_buffer_ops = {.all_taken = weft__shm_all_taken};
-const struct lane_bulk_ops weft__shm_bulk_ops = {.bulk_get = weft__shm_bulk_get,
-                                                 .bulk_split = weft__shm_bulk_split,
-                                                 .bulk_put = weft__shm_bulk_put,
-                                                 .bulk_put_req = weft__shm_bulk_put_req,
-                                                 .put_req_stop = weft__shm_put_req_stop};
-const struct lane_rma_ops weft__shm_rma_ops = {.put_short = weft__shm_put_short,
-                                               .put_bcopy = weft__shm_put_bcopy,
-                                               .put_zcopy = weft__shm_put_zcopy,
-                                               .get_bcopy = weft__shm_get_bcopy,
-                                               .get_zcopy = weft__shm_get_zcopy,
-                                               .atomic_post = weft__shm_atomic_post,
-                                               .atomic_fetch = weft__shm_atomic_fetch,
-                                               .fence = weft__shm_fence,
-                                               .key_open = weft__shm_key_open,
-                                               .key_close = weft__shm_key_close,
-                                               .exposes = weft__shm_exposes,
-                                               .reach = weft__shm_reach};
-const struct lane_conn_ops weft__shm_conn_ops = {.peer_id = weft__shm_peer_id};
-
 static const struct iface_mem_ops mem_ops = {.mem_register = weft__shm_mem_register,
                                              .mem_revoke = weft__shm_mem_revoke,
                                              .key_pack = weft__shm_key_pack,
