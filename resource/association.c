@@ -282,10 +282,10 @@ static void note_status(weft_status_t status, void *arg) {
 weft_status_t weft_disassociate_resources_wait(weft_resource_t *resource, void *object) {
     weft_status_t done = WEFT_IN_PROGRESS;
     if (!resource) return weft__fail(WEFT_ERR_INVALID_PARAM, "resource is NULL");
-    struct association *a = weft__resource_user(resource, object);
-    weft_worker_t *worker = a ? a->worker : NULL;
-    weft_status_t st = worker ? weft__worker_may_wait(worker) : WEFT_OK;
-    struct reactor *r = worker ? worker->reactor : NULL;
+    struct reactor *r;
+    weft_worker_t *worker;
+    weft_status_t st = weft__resource_reactor(resource, object, &r, &worker);
+    if (st == WEFT_OK && worker) st = weft__worker_may_wait(worker);
     if (st == WEFT_OK)
         st = weft_disassociate_resources(resource, object,
                                          &(weft_op_t){.done = note_status, .arg = &done});

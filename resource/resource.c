@@ -197,10 +197,32 @@ struct association *weft__resource_user(weft_resource_t *r, const void *object) 
     pthread_mutex_lock(&r->lock);
     list_for_each(n, &r->users) {
         struct association *a = list_of(n, struct association, of_resource);
-        if (!object || a->object == object) found = a;
+        if (a->object == object) found = a;
     }
     pthread_mutex_unlock(&r->lock);
     return found;
+}
+
+weft_status_t weft__resource_reactor(weft_resource_t *r, const void *object,
+                                     struct reactor **reactor_p, weft_worker_t **worker_p) {
+    weft_worker_t *worker = object ? NULL : weft__worker_itself(r->provider.worker);
+    struct reactor *found = worker ? worker->reactor : NULL;
+    bool more = false;
+    pthread_mutex_lock(&r->lock);
+    list_for_each(n, &r->users) {
+        const struct association *a = list_of(n, struct association, of_resource);
+        if ((object && a->object != object) || !a->reactor) continue;
+        more |= found && found != a->reactor;
+        found = a->reactor;
+        if (a->worker) worker = a->worker;
+    }
+    pthread_mutex_unlock(&r->lock);
+    if (more)
+        return weft__fail(WEFT_ERR_UNSUPPORTED,
+                          "the objects belong to more than one worker; disassociate each");
+    *reactor_p = found;
+    *worker_p = worker;
+    return WEFT_OK;
 }
 
 weft_status_t weft_disassociate_resources(weft_resource_t *resource, void *object,

@@ -138,8 +138,12 @@ unsigned weft__association_objects(const struct association *a);
 void weft__association_look(struct association *a);
 weft_status_t weft__association_disassociate(struct association *a, const weft_op_t *op);
 
-/* The association of this object (NULL: of any) that is not over; NULL: none. */
+/* The association of this object that is not over; NULL: none. */
 struct association *weft__resource_user(weft_resource_t *r, const void *object);
+/* The loop in which the associations of `object` (NULL: of all) end, and its worker, NULL while
+ * they drain. *reactor_p is NULL if they end at once. UNSUPPORTED: there are several loops. */
+weft_status_t weft__resource_reactor(weft_resource_t *r, const void *object,
+                                     struct reactor **reactor_p, weft_worker_t **worker_p);
 bool weft__resource_is_lost(weft_resource_t *r);
 /* An association ended. */
 void weft__resource_returned(struct association *a);

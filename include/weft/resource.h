@@ -320,7 +320,10 @@ WEFT_API weft_status_t weft_associate_resources_sized(size_t params_size, weft_c
 WEFT_API weft_status_t weft_disassociate_resources(weft_resource_t *resource, void *object,
                                                    const weft_op_t *op);
 
-/* As above, and drives the provider's or the consumer's worker until it is complete. */
+/*
+ * As above, and drives the worker in which the association ends, until it is complete. Errors: also
+ * BUSY within a callback, and UNSUPPORTED for NULL if the objects belong to more than one worker.
+ */
 WEFT_API weft_status_t weft_disassociate_resources_wait(weft_resource_t *resource, void *object);
 
 /* The lease of a worker that is associated with another worker. Errors: NOT_FOUND if it holds

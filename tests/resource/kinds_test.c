@@ -443,6 +443,23 @@ TEST(another_library_makes_progress_by_its_descriptor_in_the_workers_loop) {
     two_down(&t);
 }
 
+TEST(a_wait_for_the_objects_of_two_workers_is_refused) {
+    struct two t;
+    struct engine engine = {.fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)};
+    weft_events_t events = {engine.fd, engine_progress, engine_arm, &engine};
+    two_workers(&t, "shm", NULL, 0);
+    weft_resource_value_t value = VALUE(WEFT_RES_WORKER_EVENTS, events);
+    weft_resource_t *resource = describe(WEFT_RESOURCE_EVENTS, &value, 1);
+    CHECK_EQ(associate(t.context, WEFT_OBJECT_WORKER, resource, t.a), 0);
+    CHECK_EQ(associate(t.context, WEFT_OBJECT_WORKER, resource, t.b), 0);
+    CHECK_EQ(weft_disassociate_resources_wait(resource, NULL), WEFT_ERR_UNSUPPORTED);
+    CHECK_EQ(weft_disassociate_resources_wait(resource, t.a), 0);
+    CHECK_EQ(weft_disassociate_resources_wait(resource, NULL), 0);
+    CHECK_EQ(weft_resource_release(resource), 0);
+    close(engine.fd);
+    two_down(&t);
+}
+
 /* ---- UCX, if it is there --------------------------------------------------------------------- */
 
 /* What of UCX's interface is used, as version 1.13 declares it. */
