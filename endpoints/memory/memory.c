@@ -198,7 +198,9 @@ weft_mem_t *weft__mem_exposed(struct weft_worker *worker, const void *at, size_t
 
 bool weft__mem_is_there(const struct weft_worker *worker, const weft_mem_t *mem) {
     const struct list *all = &worker->memory.all;
-    list_for_each(n, all) if (n == &mem->of_worker) return true;
+    list_for_each(n, all) {
+        if (n == &mem->of_worker) return true;
+    }
     return false;
 }
 

@@ -187,8 +187,9 @@ static bool rides(const struct weft_request *req) {
 static bool busy(const struct link *link) {
     list_for_each(e, &link->endpoints) {
         struct weft_ep *ep = list_of(e, struct weft_ep, of_link);
-        list_for_each(n,
-                      &ep->requests) if (rides(list_of(n, struct weft_request, of_ep))) return true;
+        list_for_each(n, &ep->requests) {
+            if (rides(list_of(n, struct weft_request, of_ep))) return true;
+        }
     }
     return false;
 }
