@@ -18,7 +18,7 @@
 #include <time.h>
 #include <weft/weft.h>
 
-enum { SETTINGS_MOST = 16, CLOSE_MS = 20 };
+enum { SETTINGS_MOST = 16, CLOSE_MS = 20, LOOKS_MOST = 8 };
 
 #define REDIS_POINTER(type, name, parameters) static type(*name) parameters;
 REDIS_FUNCTIONS(REDIS_POINTER)
@@ -78,6 +78,13 @@ static void reply_lease(weft_ep_t *ep, const struct redis_reply *head, const cha
 
 /* ---- requests -------------------------------------------------------------------------------- */
 
+/* What a call outside of a command writes to the log and to replicas waits for the end of a command
+ * of this module; the server ends if it sleeps before. */
+static void write_out(void) {
+    struct redis_call_reply *called = Call(module.ctx, "weft.written", "!");
+    if (called) FreeCallReply(called);
+}
+
 /* The value of a key, of a reply that the caller frees. NULL: no such key, or no string. */
 static const char *get_value(const char *key, size_t key_len, struct redis_call_reply **reply_p,
                              size_t *len_p) {
@@ -94,12 +101,14 @@ static void serve_get(weft_ep_t *ep, const struct redis_request *head, const cha
         reply_value(ep, &(struct redis_reply){.number = head->number, .len = len}, value, found);
         return;
     }
+    write_out(); /* the key may have expired */
     reply_status(ep, head->number, WEFT_ERR_NOT_FOUND);
     if (found) FreeCallReply(found);
 }
 
 /* Out of memory, read-only replica: the server refuses. */
 static weft_status_t outcome(struct redis_call_reply *result) {
+    write_out();
     if (!result) return WEFT_ERR_REJECTED;
     int type = CallReplyType(result);
     weft_status_t st = type == REDIS_REPLY_ERROR ? WEFT_ERR_REJECTED : WEFT_OK;
@@ -116,6 +125,7 @@ static void serve_lease(weft_ep_t *ep, const struct redis_request *head, const c
     const char *value = get_value(key, head->key_len, &found, &len);
     answer.status = WEFT_ERR_NOT_FOUND;
     answer.len = len;
+    if (!value) write_out();
     if (value && len == 0) answer.status = WEFT_OK;
     if (value && len)
         answer.status = leases_give(module.leases, key, head->key_len, value, len, &answer.address,
@@ -203,8 +213,12 @@ static void on_client_lost(weft_ep_t *ep, weft_status_t status, void *arg) {
 
 /* ---- the server's events --------------------------------------------------------------------- */
 
+/* Who waited for this report asks again soon, and to sleep and be woken takes longer than a look.
+ * The server's other clients have their turn after a few. */
 static void on_readable(int fd, void *user, int mask) {
     weft_worker_progress(module.worker, 0);
+    for (int i = 0; i < LOOKS_MOST && module.worker; i++)
+        if (weft_worker_spin(module.worker) <= 0) break;
 }
 
 static int on_key_event(struct redis_context *ctx, int type, const char *event,
@@ -221,6 +235,10 @@ static int info_command(struct redis_context *ctx, struct redis_string **argv, i
              module.listener ? weft_listener_uri(module.listener) : "closed", module.requests,
              leases_count(module.leases), leases_ended(module.leases));
     return ReplyWithCString(ctx, text);
+}
+
+static int written_command(struct redis_context *ctx, struct redis_string **argv, int argc) {
+    return ReplyWithCString(ctx, "OK");
 }
 
 /* ---- life ------------------------------------------------------------------------------------ */
@@ -331,6 +349,7 @@ int RedisModule_OnLoad(struct redis_context *ctx, struct redis_string **argv, in
     }
     module.ctx = GetDetachedThreadSafeContext(ctx);
     if (CreateCommand(ctx, "weft.info", info_command, "readonly", 0, 0, 0) != REDIS_OK ||
+        CreateCommand(ctx, "weft.written", written_command, "readonly", 0, 0, 0) != REDIS_OK ||
         SubscribeToKeyspaceEvents(ctx, CHANGES, on_key_event) != REDIS_OK ||
         EventLoopAdd(module.fd, REDIS_READABLE, on_readable, NULL) != REDIS_OK) {
         (void)close_worker();

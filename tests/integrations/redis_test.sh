@@ -42,6 +42,33 @@ test_both_sides_see_each_others_values() {
 }
 test_both_sides_over_tcp() { test_both_sides_see_each_others_values tcp://127.0.0.1:0; }
 
+test_a_number_that_was_read_still_counts() {
+    begin
+    redis set n 7 >/dev/null
+    expect get "$(weft get n)" 7
+    expect count "$(redis incr n)" 8
+    expect get "$(weft get n)" 8
+    has hits "$(redis info stats)" 'keyspace_hits:2'
+}
+
+log_deletes() { tr -d '\r' <"$(ls "$folder"/appendonlydir/*.incr.aof)" | tr '\n' ' ' | grep -qE "(DEL|UNLINK) .2 $1 "; }
+
+# The key is read before the server itself looks for what has expired.
+test_the_log_has_an_expiry_that_a_read_found() {
+    begin
+    redis config set appendonly yes >/dev/null
+    redis config set hz 1 >/dev/null
+    for i in 1 2 3 4 5; do
+        redis set "k$i" v px 3 >/dev/null
+        sleep 0.01
+        expect expired "$(weft get "k$i" || true)" WEFT_ERR_NOT_FOUND
+        wait_for log_deletes "k$i"
+    done
+    expect set "$(weft set k1 v)" WEFT_OK
+    expect del "$(weft del k1)" WEFT_OK
+    expect alive "$(redis get k1)" ''
+}
+
 test_a_batch_of_requests_is_answered_in_full() {
     begin tcp://127.0.0.1:0
     has batch "$(weft batch 50)" '^[0-9]+ a second$'
