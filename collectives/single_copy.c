@@ -543,11 +543,14 @@ static uint64_t cost_of_read(const weft_team_t *team) {
  * power of two.
  * By slots a byte is copied twice, crosses between caches twice, and waits for its readers a part
  * at a time, which no member can measure alone. With a core each and with shared cores one read was
- * the faster way from that size on (docs/performance.md). A kernel that reads far slower than a
- * copy is left to large blocks.
+ * the faster way from that size on (docs/performance.md). A kernel that reads slower than a copy is
+ * left to large blocks.
+ * A member that has exposed regions when the team is made is taken to use them in its collectives.
+ * Those are read without a call, so it proposes the least size. The largest proposal counts: so it
+ * is that size where all have such regions.
  */
 uint32_t weft__single_copy_least(const weft_team_t *team) {
-    enum { LEAST = 14, MOST = 18, FAR_SLOWER = 4 };
+    enum { LEAST = 14, MOST = 18, SLOWER = 4, FAR_SLOWER = 16 };
     uint32_t next = (team->rank + 1) % team->size, bits = LEAST;
     uint64_t nonce, from = atomic_load(&team->segment->member[next].probe);
     struct vm_speed speed = weft__vm_speed();
@@ -556,6 +559,8 @@ uint32_t weft__single_copy_least(const weft_team_t *team) {
     uint64_t call = cost_of_read(team);
     if (call == UINT64_MAX) return UINT32_MAX;
     if (speed.read_ns / FAR_SLOWER > speed.copy_ns) return MOST;
+    if (team->worker->memory.exposed.n) return LEAST;
+    if (speed.read_ns / SLOWER > speed.copy_ns) return MOST;
     uint64_t least = call * VM_SPEED_BYTES / speed.read_ns;
     while (bits < MOST && (UINT64_C(3) << bits) / 2 < least) bits++;
     return bits;

@@ -135,6 +135,34 @@ TEST(members_map_no_region_that_is_not_exposed) {
     munmap(page, sizeof *page);
 }
 
+/* ---- from which size on? --------------------------------------------------------------------- */
+
+enum { SMALL = (16 << 10) / sizeof(int64_t) };
+
+/* The second team is made when all have exposed regions. */
+static void read_small_blocks(struct process *p) {
+    struct area src = allocate(p, 1, SMALL * sizeof(int64_t));
+    struct area dst = allocate(p, 1, 2 * SMALL * sizeof(int64_t));
+    weft_team_t *team;
+    if (weft_team_split_wait(p->team, 0, p->rank, &team) < 0) _exit(55);
+    fill(src.at, p->rank * 1000, SMALL);
+    if (weft_allgather_wait(team, src.at, dst.at, SMALL, WEFT_INT64) < 0) _exit(56);
+    for (int64_t r = 0; r < p->size; r++) expect(dst.at + r * SMALL, r * 1000, 1, SMALL);
+    p->page->number[p->rank] = mapped_by(p);
+    if (weft_team_close_wait(team) < 0) _exit(57);
+    release(p, &src);
+    release(p, &dst);
+}
+
+TEST(members_with_exposed_regions_read_blocks_of_16_kib) {
+    struct page *page;
+    process_per_core = 1;
+    CHECK_EQ(run_all_by("", 2, "self,shm", read_small_blocks, &page), 0);
+    process_per_core = 0;
+    for (uint32_t r = 0; r < 2; r++) CHECK(page->number[r] > 0);
+    munmap(page, sizeof *page);
+}
+
 /* ---- a buffer that goes on behind its region ------------------------------------------------- */
 
 /* Memory of the program lies right behind a region: other pages than those of the memfd, which are
