@@ -300,8 +300,10 @@ static bool is_as_asked(const struct coll_chosen *a, const struct coll_chosen *b
 }
 
 static unsigned choose_for(const weft_team_t *team, const struct coll_call *call) {
+    /* Members need not give an equal count where it has no meaning. */
+    bool signals = traits[call->kind] & SIGNALS;
     struct question question = {.kind = call->kind,
-                                .bytes = call->count * call->width,
+                                .bytes = signals ? 0 : call->count * call->width,
                                 .ranks = coll_size(team, call),
                                 .per_core = team->per_core,
                                 .fixed_order = call->fixed_order,

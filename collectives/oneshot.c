@@ -1,15 +1,18 @@
 /*
- * The smallest collectives, where every member has a core of its own: a member writes one line, its
- * part and a number, reads those that it needs, and does the work itself. So a line crosses once
- * from one member to another, and no member waits for one that has waited for another. All fold in
- * the order of ranks, so that all have the same result, bit by bit.
+ * Small collectives: a member writes one line, its part and a number, reads those that it needs,
+ * and does the work itself. So a line crosses once from one member to another, and no member waits
+ * for one that has waited for another. All fold in the order of ranks, so that all have the same
+ * result, bit by bit. A part that is too large for the line stands in an annex, whose lines cross
+ * together, after the one that says that they are written.
  *
  * A member writes a channel's line again when all are through with what it says. Each line states
  * how many uses its writer had left, so members who go on one by one learn that in passing. A
  * member that runs ahead until its channels are full looks at the others' counts, and sleeps until
  * they leave: so a member that leaves wakes those that sleep.
  */
+#include <base/compiler.h>
 #include <base/counters.h>
+#include <sched.h>
 #include <string.h>
 
 #include "collective.h"
@@ -38,8 +41,8 @@ bool weft__oneshot_has(enum coll_kind kind) {
 
 bool weft__oneshot_fit(enum coll_kind kind, uint64_t bytes, uint32_t ranks) {
     const struct line_use *use = &uses[kind];
-    return weft__oneshot_has(kind) &&
-           (use->signals || bytes <= SEGMENT_PART / (use->blocks ? ranks : 1));
+    uint64_t room = ranks <= SEGMENT_ANNEX_MEMBERS ? SEGMENT_ANNEX : SEGMENT_PART;
+    return weft__oneshot_has(kind) && (use->signals || bytes <= room / (use->blocks ? ranks : 1));
 }
 
 bool weft__oneshot_can_take(const weft_team_t *team, const struct coll_call *call) {
@@ -52,14 +55,33 @@ struct line_run {
     weft_team_t *team;
     const struct coll_call *call;
     uint64_t use;
+    const struct line_use *kind;
+    uint64_t bytes, put;       /* of a block; all that a member puts in */
+    struct segment_line *line; /* of each member */
+    uint8_t *part;             /* what the first of them puts in, */
+    uint64_t stride;           /* and how far from one to the next */
 };
 
-static struct line_run run_of(const struct collective *c) {
-    return (struct line_run){c->team, &c->call, c->first_use};
+static inline struct line_run new_run(weft_team_t *team, const struct coll_call *call,
+                                      uint64_t use) {
+    const struct segment *segment = team->segment;
+    struct line_run run = {.team = team, .call = call, .use = use, .kind = &uses[call->kind]};
+    run.line = segment_line(segment, use, 0);
+    if (run.kind->signals) return run;
+    run.bytes = coll_bytes(call);
+    run.put = run.kind->blocks ? run.bytes * team->size : run.bytes;
+    bool fits = run.put <= SEGMENT_PART;
+    run.part = fits ? run.line->part : segment_annex(segment, use, 0);
+    run.stride = fits ? sizeof *run.line : SEGMENT_ANNEX;
+    return run;
 }
 
-static uint64_t line_bytes(const struct line_run *run) {
-    return uses[run->call->kind].signals ? 0 : coll_bytes(run->call);
+static struct line_run run_of(const struct collective *c) {
+    return new_run(c->team, &c->call, c->first_use);
+}
+
+static uint8_t *part_of_line(const struct line_run *run, uint32_t rank) {
+    return run->part + rank * run->stride;
 }
 
 static bool is_root(const struct line_run *run) {
@@ -67,12 +89,12 @@ static bool is_root(const struct line_run *run) {
 }
 
 static bool has_come(const struct line_run *run, uint32_t rank) {
-    const struct segment_line *line = segment_line(run->team->segment, run->use, rank);
+    const struct segment_line *line = &run->line[rank];
     return atomic_load_explicit(&line->use, memory_order_acquire) > run->use;
 }
 
 static bool reads(const struct line_run *run, uint32_t rank) {
-    return coll_reads(uses[run->call->kind].readers, run->call->root, run->team->rank, rank);
+    return coll_reads(run->kind->readers, run->call->root, run->team->rank, rank);
 }
 
 static bool all_came(const struct line_run *run) {
@@ -116,17 +138,16 @@ static bool may_enter(const struct collective *c) {
 
 static void write_line(const struct line_run *run) {
     weft_team_t *team = run->team;
-    struct segment_line *line = segment_line(team->segment, run->use, team->rank);
+    struct segment_line *line = &run->line[team->rank];
     const void *from = run->call->kind == COLL_BCAST ? run->call->dst : run->call->src;
-    uint64_t blocks = uses[run->call->kind].blocks ? team->size : 1;
-    if (line_bytes(run)) memcpy(line->part, from, blocks * line_bytes(run));
+    if (run->put) memcpy(part_of_line(run, team->rank), from, run->put);
     atomic_store_explicit(&line->left, team->lines.left, memory_order_relaxed);
     atomic_store_explicit(&line->use, run->use + 1, memory_order_release);
 }
 
 /* May this member's line have been the last that another needs? */
 static bool completes(const struct line_run *run) {
-    if (uses[run->call->kind].readers == FROM_ROOT) return true;
+    if (run->kind->readers == FROM_ROOT) return true;
     for (uint32_t r = 0; r < run->team->size; r++)
         if (!has_come(run, r)) return false;
     return true;
@@ -135,16 +156,15 @@ static bool completes(const struct line_run *run) {
 /* The others' lines cross while the fence waits for our own. */
 static void fetch_lines(const struct line_run *run) {
     for (uint32_t r = 0; r < run->team->size; r++)
-        if (r != run->team->rank && reads(run, r))
-            __builtin_prefetch(segment_line(run->team->segment, run->use, r), 0);
+        if (r != run->team->rank && reads(run, r)) __builtin_prefetch(&run->line[r], 0);
 }
 
 /* Of those who write, the one whose fence is last sees all the lines: one of them wakes a member
  * that sleeps. */
 static void enter_line(const struct line_run *run) {
     run->team->lines.entered++;
-    if (uses[run->call->kind].readers == FROM_ROOT && !is_root(run)) return;
-    fetch_lines(run);
+    if (run->kind->readers == FROM_ROOT && !is_root(run)) return;
+    if (run->team->per_core == 1) fetch_lines(run);
     write_line(run);
     atomic_thread_fence(memory_order_seq_cst);
     if (completes(run)) weft__shared_wake_seen(run->team, FOR_NEWS);
@@ -154,20 +174,18 @@ static void enter_line(const struct line_run *run) {
 
 /* What a member's line has for this one. */
 static const uint8_t *part_for_us(const struct line_run *run, uint32_t rank) {
-    uint64_t offset = uses[run->call->kind].blocks ? run->team->rank * line_bytes(run) : 0;
-    return segment_line(run->team->segment, run->use, rank)->part + offset;
+    uint64_t offset = run->kind->blocks ? run->team->rank * run->bytes : 0;
+    return part_of_line(run, rank) + offset;
 }
 
 static void oneshot_fold(const struct line_run *run) {
-    _Alignas(16) uint8_t result[SEGMENT_PART];
     const uint8_t *left = part_for_us(run, 0);
-    for (uint32_t r = 1; r < run->team->size; r++, left = result)
-        coll_reduce(run->call, result, left, part_for_us(run, r), run->call->count);
-    memcpy(run->call->dst, result, line_bytes(run));
+    for (uint32_t r = 1; r < run->team->size; r++, left = run->call->dst)
+        coll_reduce(run->call, run->call->dst, left, part_for_us(run, r), run->call->count);
 }
 
 static void gather_lines(const struct line_run *run) {
-    uint64_t bytes = line_bytes(run);
+    uint64_t bytes = run->bytes;
     uint8_t *dst = run->call->dst;
     for (uint32_t r = 0; r < run->team->size; r++)
         memcpy(dst + r * bytes, part_for_us(run, r), bytes);
@@ -175,12 +193,12 @@ static void gather_lines(const struct line_run *run) {
 
 static void take_from_root(const struct line_run *run) {
     bool has_it = run->call->kind == COLL_BCAST && is_root(run);
-    if (!has_it) memcpy(run->call->dst, part_for_us(run, run->call->root), line_bytes(run));
+    if (!has_it) memcpy(run->call->dst, part_for_us(run, run->call->root), run->bytes);
 }
 
 static void take_result(const struct line_run *run) {
-    const struct line_use *use = &uses[run->call->kind];
-    if (line_bytes(run) == 0 || (use->readers == BY_ROOT && !is_root(run))) return;
+    const struct line_use *use = run->kind;
+    if (run->bytes == 0 || (use->readers == BY_ROOT && !is_root(run))) return;
     if (use->folds)
         oneshot_fold(run);
     else if (use->readers == FROM_ROOT)
@@ -192,7 +210,7 @@ static void take_result(const struct line_run *run) {
 /* What the lines that were read contain. */
 static void learn_who_left(const struct line_run *run) {
     for (uint32_t r = 0; r < run->team->size; r++) {
-        const struct segment_line *line = segment_line(run->team->segment, run->use, r);
+        const struct segment_line *line = &run->line[r];
         if (r != run->team->rank && reads(run, r))
             note_left(&run->team->lines, r,
                       atomic_load_explicit(&line->left, memory_order_relaxed));
@@ -218,14 +236,32 @@ bool weft__oneshot_is_next(weft_team_t *team) {
 }
 
 /*
- * Looks at one line until it has come, and at the next one then: `looks` times at most. There is no
- * pause between two looks, which would take longer than a line's way.
+ * Looks at one line until it has come, and at the next one then, from that of `rank` on: `looks`
+ * times at most. There is no pause between two looks, which would take longer than a line's way.
+ * Returns the first that has not come, or the number of all.
  */
-static bool look_for_all(const struct line_run *run, unsigned looks) {
-    for (uint32_t r = 0; r < run->team->size; r++)
-        while (reads(run, r) && !has_come(run, r))
-            if (looks-- == 0) return false;
-    return true;
+static inline uint32_t look_on(const struct line_run *run, uint32_t rank, unsigned looks) {
+    for (; rank < run->team->size; rank++)
+        while (reads(run, rank) && !has_come(run, rank))
+            if (looks-- == 0) return rank;
+    return rank;
+}
+
+/*
+ * Members that share a core write their lines one after the other: each gives the core away until
+ * all have come. A yield may take a whole time slice of another program, so the time is limited,
+ * and a look that took longer was one in vain. The worker has a turn after some yields.
+ */
+enum { CROWD_TICKS = 1 << 17 }; /* some 50 us */
+static NOINLINE bool look_and_yield(const struct line_run *run, bool *in_time_p) {
+    uint64_t begin = weft__ticks();
+    uint32_t all = run->team->size, next = look_on(run, 0, 0);
+    for (*in_time_p = true; next < all && *in_time_p; next = look_on(run, next, 0)) {
+        run->team->n_waited++;
+        sched_yield();
+        *in_time_p = weft__ticks() - begin < CROWD_TICKS;
+    }
+    return next == all;
 }
 
 /*
@@ -233,18 +269,20 @@ static bool look_for_all(const struct line_run *run, unsigned looks) {
  * does without a core of its own, and tries again after some calls.
  */
 enum { LOOKS = 256, LATE_MOST = 4, CALLS_WITHOUT = 32 };
+enum how_to_look { ONCE, FOR_A_WHILE, AND_YIELD };
 
-static unsigned looks_now(const weft_team_t *team) {
-    bool may =
-        team->per_core == 1 && !team->lines.calls_without && !weft__reactor_in_turn(team->reactor);
-    return may ? LOOKS : 0;
+/* Only a form that waits gives its core away. */
+static enum how_to_look how_to_look(const weft_team_t *team) {
+    if (team->lines.calls_without || weft__reactor_in_turn(team->reactor)) return ONCE;
+    if (team->per_core == 1) return FOR_A_WHILE;
+    return team->waits ? AND_YIELD : ONCE;
 }
 
-static void note_look(weft_team_t *team, unsigned looks, bool came) {
+static void note_look(weft_team_t *team, enum how_to_look how, bool in_time) {
     struct team_lines *lines = &team->lines;
-    if (!looks) {
+    if (how == ONCE) {
         lines->calls_without -= lines->calls_without > 0;
-    } else if (came) {
+    } else if (in_time) {
         lines->late -= lines->late > 0;
     } else {
         weft__count(team->reactor)->coll_looked_in_vain++;
@@ -253,13 +291,22 @@ static void note_look(weft_team_t *team, unsigned looks, bool came) {
     }
 }
 
+static bool look_now(const struct line_run *run) {
+    enum how_to_look how = how_to_look(run->team);
+    bool in_time, came;
+    if (how == AND_YIELD)
+        came = look_and_yield(run, &in_time);
+    else
+        in_time = came = look_on(run, 0, how == FOR_A_WHILE ? LOOKS : 0) == run->team->size;
+    note_look(run->team, how, in_time);
+    return came;
+}
+
 uint64_t weft__oneshot_enter(weft_team_t *team, const struct coll_call *call, bool *over_p) {
-    struct line_run run = {team, call, team->lines.next++};
-    unsigned looks = looks_now(team);
+    struct line_run run = new_run(team, call, team->lines.next++);
     weft__count(team->reactor)->coll_oneshot++;
     enter_line(&run);
-    *over_p = look_for_all(&run, looks);
-    note_look(team, looks, *over_p);
+    *over_p = look_now(&run);
     if (*over_p) leave_line(&run);
     return run.use;
 }

@@ -11,8 +11,10 @@ static void note_outcome(weft_status_t status, void *arg) {
 static weft_status_t run_waiting(weft_team_t *team, const weft_coll_args_t *args) {
     weft_status_t outcome = WEFT_IN_PROGRESS;
     weft_status_t st = team ? weft__worker_may_wait(team->worker) : WEFT_OK;
-    if (st == WEFT_OK)
-        st = weft__coll_call(team, args, &(weft_op_t){.done = note_outcome, .arg = &outcome});
+    if (st < 0) return st;
+    if (team) team->waits = true;
+    st = weft__coll_call(team, args, &(weft_op_t){.done = note_outcome, .arg = &outcome});
+    if (team) team->waits = false;
     if (st == WEFT_OK) weft__coll_waited(team);
     return st == WEFT_IN_PROGRESS ? weft__worker_wait_for(team->worker, &outcome) : st;
 }
@@ -20,7 +22,9 @@ static weft_status_t run_waiting(weft_team_t *team, const weft_coll_args_t *args
 /* A program without a loop of its own drives its worker by such calls alone. */
 enum { WAITS_TO_TURN = 16 };
 void weft__coll_waited(weft_team_t *team) {
-    if (++team->n_waited % WAITS_TO_TURN == 0) weft_worker_progress(team->worker, 0);
+    if (++team->n_waited < WAITS_TO_TURN) return;
+    team->n_waited = 0;
+    weft_worker_progress(team->worker, 0);
 }
 
 /* Both forms of an operation. */

@@ -83,8 +83,10 @@ weft_status_t weft_coll_start_wait(weft_coll_t *coll) {
     if (!coll) REFUSE("coll", "NULL");
     weft_worker_t *worker = coll->team->worker;
     weft_status_t st = weft__worker_may_wait(worker);
-    if (st == WEFT_OK)
-        st = weft_coll_start(coll, &(weft_op_t){.done = note_started, .arg = &outcome});
+    if (st < 0) return st;
+    coll->team->waits = true;
+    st = weft_coll_start(coll, &(weft_op_t){.done = note_started, .arg = &outcome});
+    coll->team->waits = false;
     if (st == WEFT_OK) weft__coll_waited(coll->team);
     return st == WEFT_IN_PROGRESS ? weft__worker_wait_for(worker, &outcome) : st;
 }

@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 enum { SEALS = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL };
-static const uint64_t segment_magic = 0x3430746c53746657; /* "WftSlt04" */
+static const uint64_t segment_magic = 0x3530746c53746657; /* "WftSlt05" */
 
 static uint64_t pages(uint64_t bytes) {
     return (bytes + 4095) / 4096 * 4096;
@@ -28,8 +28,12 @@ static uint64_t head_bytes(uint32_t size) {
                                       sizeof(struct segment_offer))));
 }
 
+static uint64_t annex_bytes(uint32_t size) {
+    return size <= SEGMENT_ANNEX_MEMBERS ? SEGMENT_CHANNELS * (uint64_t)size * SEGMENT_ANNEX : 0;
+}
+
 static uint64_t bytes_for(uint32_t size, uint64_t slot) {
-    return head_bytes(size) + SEGMENT_CHANNELS * (uint64_t)(size + 1) * slot;
+    return head_bytes(size) + annex_bytes(size) + SEGMENT_CHANNELS * (uint64_t)(size + 1) * slot;
 }
 
 static void lay_out(struct segment *s, void *mapped) {
@@ -39,7 +43,8 @@ static void lay_out(struct segment *s, void *mapped) {
     s->line = (struct segment_line *)(s->member + s->size);
     s->peer = (struct segment_peer *)(s->line + SEGMENT_CHANNELS * s->size);
     s->offer = (struct segment_offer *)(s->peer + SEGMENT_CHANNELS * s->size);
-    s->data = at + head_bytes(s->size);
+    s->annex = at + head_bytes(s->size);
+    s->data = s->annex + annex_bytes(s->size);
 }
 
 static bool map_segment(struct segment *s, int fd) {

@@ -1,9 +1,9 @@
 /*
  * Memory that all members of a team on one host have mapped: a few channels, each with a place for
- * every member and one for the result (slots.c), with a line for every member (oneshot.c), and with
- * an offer of every member (single_copy.c). Use number n takes channel n % SEGMENT_CHANNELS; slots,
- * lines and offers each count their own. What is counted only ever grows, so that nothing is reset
- * and no member can be a lap behind unnoticed.
+ * every member and one for the result (slots.c), with a line and an annex for every member
+ * (oneshot.c), and with an offer of every member (single_copy.c). Use number n takes channel
+ * n % SEGMENT_CHANNELS; slots, lines and offers each count their own. What is counted only ever
+ * grows, so that nothing is reset and no member can be a lap behind unnoticed.
  *
  * It is a memfd, opened by the others through /proc: nothing is left behind by a death at any time,
  * no other user can open it, its size is sealed and its pages are reserved, so that no access can
@@ -20,6 +20,8 @@
 #include <weft/base.h>
 
 enum { SEGMENT_CHANNELS = 4, SEGMENT_LINE = 64, SEGMENT_PART = 48, SEGMENT_MOST_MEMBERS = 256 };
+/* An annex has what a line has no room for; larger teams have none. */
+enum { SEGMENT_ANNEX = 8 << 10, SEGMENT_ANNEX_MEMBERS = 16 };
 enum { SEGMENT_WORD = 64, SEGMENT_WORDS = SEGMENT_MOST_MEMBERS / SEGMENT_WORD };
 
 /* What a member sleeps for: anything that another writes, or only room to go on. */
@@ -71,7 +73,7 @@ struct segment_offer {
     struct segment_place src, dst;
 };
 
-/* A member's part of one use, whole in one line of the cache. */
+/* A member's part of one use, whole in one line of the cache; or in its annex. */
 struct segment_line {
     uint8_t part[SEGMENT_PART];
     _Atomic uint64_t left; /* as its writer's `left` was then */
@@ -82,8 +84,11 @@ _Static_assert(sizeof(struct segment_line) == SEGMENT_LINE, "a line is a line");
 struct segment_head {
     uint64_t magic, nonce, size, slot, bytes;
     struct segment_channel channel[SEGMENT_CHANNELS];
-    /* A bit for each member: does it sleep? Does it sleep until there is room? */
-    _Alignas(SEGMENT_LINE) _Atomic uint64_t asleep[N_SLEEPS][SEGMENT_WORDS];
+    /* A bit for each member: does it sleep? Does it sleep until there is room? Few do that, and
+     * each member that leaves looks: so it has a line of its own. */
+    struct {
+        _Alignas(SEGMENT_LINE) _Atomic uint64_t word[SEGMENT_WORDS];
+    } asleep[N_SLEEPS];
     uint64_t doorbell_inode;
     uint32_t doorbell;      /* the descriptor of its maker */
     _Atomic uint32_t peers; /* a member waits, now and then, for what others say in `calls` */
@@ -95,7 +100,8 @@ struct segment {
     struct segment_line *line;     /* behind them, */
     struct segment_peer *peer;     /* behind those, */
     struct segment_offer *offer;   /* behind those, */
-    uint8_t *data;                 /* and behind these */
+    uint8_t *annex;                /* behind these, */
+    uint8_t *data;                 /* and behind those */
     uint64_t bytes, slot;
     uint32_t size;
     int fd; /* of its maker, until all have opened it; -1 */
@@ -125,6 +131,11 @@ static inline uint8_t *segment_slot(const struct segment *s, uint32_t channel, u
 static inline struct segment_line *segment_line(const struct segment *s, uint64_t use,
                                                 uint32_t index) {
     return &s->line[use % SEGMENT_CHANNELS * s->size + index];
+}
+
+/* The rest of what it says there, from its beginning, if the line has no room for it. */
+static inline uint8_t *segment_annex(const struct segment *s, uint64_t use, uint32_t index) {
+    return s->annex + (use % SEGMENT_CHANNELS * s->size + index) * SEGMENT_ANNEX;
 }
 
 /* The records of member `index`: SEGMENT_CHANNELS of them. */

@@ -13,22 +13,23 @@
 #define POWERS true
 
 /*
- * First match. Where each rank has a core of its own a line of each is the least that can cross;
- * where they share cores the cost is dependent wakeups, so the shared counter comes first and trees
- * next. Large vectors go through the slots too: a part stays in the cache from its writer to its
- * readers, which was measured at a fifth of the ring's cost or less, up to 2 MiB and 4 ranks.
+ * First match. A line of each is the least that can cross where each rank has a core of its own,
+ * and the least work where they share cores. Then comes the shared counter, since the cost is
+ * dependent wakeups, and trees next. Large vectors go through the slots too: a part stays in the
+ * cache from its writer to its readers, which was measured at a fifth of the ring's cost or less,
+ * up to 2 MiB and 4 ranks.
  */
 static const struct choice built_in[] = {
     /* kind, algorithm, bytes, ranks, ranks per core, memory, which numbers of ranks */
-    {COLL_BARRIER, ALGORITHM_ONESHOT, 0, ALL, 2, FEW, 0, 1, COLL_HOST, EVERY},
+    {COLL_BARRIER, ALGORITHM_ONESHOT, 0, ALL, 2, FEW, 0, ANY, COLL_HOST, EVERY},
     {COLL_BARRIER, ALGORITHM_SLOTS, 0, ALL, 2, ANY, 0, ANY, COLL_HOST, EVERY},
     {COLL_BARRIER, ALGORITHM_BARRIER_dissemination, 0, ALL, 1, ANY, 0, ANY, COLL_HOST, EVERY},
-    {COLL_BCAST, ALGORITHM_ONESHOT, 0, ALL, 2, FEW, 0, 1, COLL_HOST, EVERY},
+    {COLL_BCAST, ALGORITHM_ONESHOT, 0, ALL, 2, FEW, 0, ANY, COLL_HOST, EVERY},
     {COLL_BCAST, ALGORITHM_SINGLE_COPY, 256 << 10, ALL, 2, ANY, 0, ANY, COLL_HOST, EVERY},
     {COLL_BCAST, ALGORITHM_SLOTS, 0, ALL, 2, ANY, 0, ANY, COLL_HOST, EVERY},
     {COLL_BCAST, ALGORITHM_BCAST_chain, 128 << 10, ALL, 3, ANY, 0, ANY, COLL_HOST, EVERY},
     {COLL_BCAST, ALGORITHM_BCAST_binomial, 0, ALL, 1, ANY, 0, ANY, COLL_HOST, EVERY},
-    {COLL_ALLREDUCE, ALGORITHM_ONESHOT, 0, ALL, 2, FEW, 0, 1, COLL_HOST, EVERY},
+    {COLL_ALLREDUCE, ALGORITHM_ONESHOT, 0, ALL, 2, FEW, 0, ANY, COLL_HOST, EVERY},
     {COLL_ALLREDUCE, ALGORITHM_SINGLE_COPY, 0, ALL, 2, ANY, 0, 1, COLL_HOST, EVERY},
     {COLL_ALLREDUCE, ALGORITHM_SINGLE_COPY, 512 << 10, ALL, 2, ANY, 2, ANY, COLL_HOST, EVERY},
     {COLL_ALLREDUCE, ALGORITHM_SLOTS, 0, ALL, 2, ANY, 0, ANY, COLL_HOST, EVERY},
@@ -42,20 +43,20 @@ static const struct choice built_in[] = {
     /* Where the order is fixed: */
     {COLL_ALLREDUCE, ALGORITHM_ALLREDUCE_fold, 0, 4 << 10, 1, 64, 0, ANY, COLL_HOST, EVERY},
     {COLL_ALLREDUCE, ALGORITHM_ALLREDUCE_pipeline, 0, ALL, 1, ANY, 0, ANY, COLL_HOST, EVERY},
-    {COLL_ALLGATHER, ALGORITHM_ONESHOT, 0, ALL, 2, FEW, 0, 1, COLL_HOST, EVERY},
+    {COLL_ALLGATHER, ALGORITHM_ONESHOT, 0, ALL, 2, FEW, 0, ANY, COLL_HOST, EVERY},
     {COLL_ALLGATHER, ALGORITHM_SINGLE_COPY, 0, ALL, 2, ANY, 0, 1, COLL_HOST, EVERY},
     {COLL_ALLGATHER, ALGORITHM_SLOTS, 0, ALL, 2, ANY, 0, ANY, COLL_HOST, EVERY},
     {COLL_ALLGATHER, ALGORITHM_ALLGATHER_doubling, 0, 256 << 10, 2, 64, 0, ANY, COLL_HOST, POWERS},
     {COLL_ALLGATHER, ALGORITHM_ALLGATHER_bruck, 0, 8 << 10, 1, ANY, 0, ANY, COLL_HOST, EVERY},
     {COLL_ALLGATHER, ALGORITHM_ALLGATHER_bruck, 0, 64 << 10, 1, 8, 0, ANY, COLL_HOST, EVERY},
     {COLL_ALLGATHER, ALGORITHM_ALLGATHER_neighbours, 0, ALL, 1, ANY, 0, ANY, COLL_HOST, EVERY},
-    {COLL_FANIN, ALGORITHM_ONESHOT, 0, ALL, 2, FEW, 0, 1, COLL_HOST, EVERY},
+    {COLL_FANIN, ALGORITHM_ONESHOT, 0, ALL, 2, FEW, 0, ANY, COLL_HOST, EVERY},
     {COLL_FANIN, ALGORITHM_SLOTS, 0, ALL, 2, ANY, 0, ANY, COLL_HOST, EVERY},
     {COLL_FANIN, ALGORITHM_FANIN_knomial, 0, ALL, 1, ANY, 0, ANY, COLL_HOST, EVERY},
-    {COLL_FANOUT, ALGORITHM_ONESHOT, 0, ALL, 2, FEW, 0, 1, COLL_HOST, EVERY},
+    {COLL_FANOUT, ALGORITHM_ONESHOT, 0, ALL, 2, FEW, 0, ANY, COLL_HOST, EVERY},
     {COLL_FANOUT, ALGORITHM_SLOTS, 0, ALL, 2, ANY, 0, ANY, COLL_HOST, EVERY},
     {COLL_FANOUT, ALGORITHM_FANOUT_knomial, 0, ALL, 1, ANY, 0, ANY, COLL_HOST, EVERY},
-    {COLL_GATHER, ALGORITHM_ONESHOT, 0, ALL, 2, FEW, 0, 1, COLL_HOST, EVERY},
+    {COLL_GATHER, ALGORITHM_ONESHOT, 0, ALL, 2, FEW, 0, ANY, COLL_HOST, EVERY},
     {COLL_GATHER, ALGORITHM_SINGLE_COPY, 0, ALL, 2, ANY, 0, 1, COLL_HOST, EVERY},
     {COLL_GATHER, ALGORITHM_SINGLE_COPY, 256 << 10, ALL, 2, ANY, 2, ANY, COLL_HOST, EVERY},
     {COLL_GATHER, ALGORITHM_GATHER_linear, 48 << 10, ALL, 2, ANY, 2, ANY, COLL_HOST, EVERY},
@@ -64,14 +65,14 @@ static const struct choice built_in[] = {
     {COLL_GATHER, ALGORITHM_GATHER_linear, 0, ALL, 1, ANY, 0, ANY, COLL_HOST, EVERY},
     {COLL_GATHERV, ALGORITHM_SINGLE_COPY, 0, ALL, 2, ANY, 0, ANY, COLL_HOST, EVERY},
     {COLL_GATHERV, ALGORITHM_GATHERV_linear, 0, ALL, 1, ANY, 0, ANY, COLL_HOST, EVERY},
-    {COLL_SCATTER, ALGORITHM_ONESHOT, 0, ALL, 2, FEW, 0, 1, COLL_HOST, EVERY},
+    {COLL_SCATTER, ALGORITHM_ONESHOT, 0, ALL, 2, FEW, 0, ANY, COLL_HOST, EVERY},
     {COLL_SCATTER, ALGORITHM_SINGLE_COPY, 0, ALL, 2, ANY, 0, ANY, COLL_HOST, EVERY},
     {COLL_SCATTER, ALGORITHM_SLOTS, 0, ALL, 2, ANY, 0, ANY, COLL_HOST, EVERY},
     {COLL_SCATTER, ALGORITHM_SCATTER_knomial, 0, 16 << 10, 1, ANY, 0, ANY, COLL_HOST, EVERY},
     {COLL_SCATTER, ALGORITHM_SCATTER_linear, 0, ALL, 1, ANY, 0, ANY, COLL_HOST, EVERY},
     {COLL_SCATTERV, ALGORITHM_SINGLE_COPY, 0, ALL, 2, ANY, 0, ANY, COLL_HOST, EVERY},
     {COLL_SCATTERV, ALGORITHM_SCATTERV_linear, 0, ALL, 1, ANY, 0, ANY, COLL_HOST, EVERY},
-    {COLL_REDUCE, ALGORITHM_ONESHOT, 0, ALL, 2, FEW, 0, 1, COLL_HOST, EVERY},
+    {COLL_REDUCE, ALGORITHM_ONESHOT, 0, ALL, 2, FEW, 0, ANY, COLL_HOST, EVERY},
     {COLL_REDUCE, ALGORITHM_SINGLE_COPY, 0, ALL, 2, ANY, 0, 1, COLL_HOST, EVERY},
     {COLL_REDUCE, ALGORITHM_SINGLE_COPY, 512 << 10, ALL, 2, ANY, 2, ANY, COLL_HOST, EVERY},
     {COLL_REDUCE, ALGORITHM_SLOTS, 0, ALL, 2, ANY, 0, ANY, COLL_HOST, EVERY},
@@ -80,7 +81,7 @@ static const struct choice built_in[] = {
     {COLL_REDUCE, ALGORITHM_REDUCE_knomial, 0, 64 << 10, 1, ANY, 0, ANY, COLL_HOST, EVERY},
     {COLL_REDUCE, ALGORITHM_REDUCE_linear, 0, 4 << 10, 1, 64, 0, ANY, COLL_HOST, EVERY},
     {COLL_REDUCE, ALGORITHM_REDUCE_chain, 0, ALL, 1, ANY, 0, ANY, COLL_HOST, EVERY},
-    {COLL_REDUCE_SCATTER, ALGORITHM_ONESHOT, 0, ALL, 2, FEW, 0, 1, COLL_HOST, EVERY},
+    {COLL_REDUCE_SCATTER, ALGORITHM_ONESHOT, 0, ALL, 2, FEW, 0, ANY, COLL_HOST, EVERY},
     {COLL_REDUCE_SCATTER, ALGORITHM_SINGLE_COPY, 0, ALL, 2, ANY, 0, ANY, COLL_HOST, EVERY},
     {COLL_REDUCE_SCATTER, ALGORITHM_SLOTS, 0, ALL, 2, ANY, 0, ANY, COLL_HOST, EVERY},
     {COLL_REDUCE_SCATTER, ALGORITHM_REDUCE_SCATTER_halving, 0, 4 << 10, 1, ANY, 0, ANY, COLL_HOST,
@@ -96,7 +97,7 @@ static const struct choice built_in[] = {
      EVERY},
     {COLL_ALLGATHERV, ALGORITHM_SINGLE_COPY, 0, ALL, 2, ANY, 0, ANY, COLL_HOST, EVERY},
     {COLL_ALLGATHERV, ALGORITHM_ALLGATHERV_ring, 0, ALL, 1, ANY, 0, ANY, COLL_HOST, EVERY},
-    {COLL_ALLTOALL, ALGORITHM_ONESHOT, 0, ALL, 2, FEW, 0, 1, COLL_HOST, EVERY},
+    {COLL_ALLTOALL, ALGORITHM_ONESHOT, 0, ALL, 2, FEW, 0, ANY, COLL_HOST, EVERY},
     {COLL_ALLTOALL, ALGORITHM_ALLTOALL_linear, 32 << 10, ALL, 2, ANY, 2, ANY, COLL_HOST, EVERY},
     {COLL_ALLTOALL, ALGORITHM_SINGLE_COPY, 0, ALL, 2, ANY, 0, ANY, COLL_HOST, EVERY},
     {COLL_ALLTOALL, ALGORITHM_SLOTS, 0, ALL, 2, ANY, 0, ANY, COLL_HOST, EVERY},
@@ -170,8 +171,15 @@ static bool fits_choice(const struct choice *c, const struct question *q) {
     return !q->fixed_order || weft__algorithms[c->algorithm].fixed_order;
 }
 
-/* From a size on that the members have measured. In a v-form they may differ in their bytes. */
+/*
+ * Single copies: from a size on that the members have measured; in a v-form they may differ in
+ * their bytes. Lines: beyond these the work of each member on the parts of all exceeds what it
+ * saves, or a single copy is as good.
+ */
+enum { LINES_OF_MANY = 2 << 10, LINES_OF_FEW = 4 << 10, FEW_RANKS = 4 };
 static bool pays_off(const struct choice *c, const struct question *q) {
+    bool few = q->per_core == 1 && q->ranks <= FEW_RANKS;
+    if (c->algorithm == ALGORITHM_ONESHOT) return q->bytes <= (few ? LINES_OF_FEW : LINES_OF_MANY);
     return c->algorithm != ALGORITHM_SINGLE_COPY || !weft__coll_is_even(c->kind) ||
            q->bytes >= q->single_least;
 }

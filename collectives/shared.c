@@ -19,7 +19,7 @@ static void ring(weft_team_t *team, enum segment_sleep sleep) {
     const struct coll_share *share = &team->share;
     unsigned n = 0;
     for (uint32_t w = 0; w * SEGMENT_WORD < share->size; w++) {
-        _Atomic uint64_t *asleep = &share->segment->head->asleep[sleep][w];
+        _Atomic uint64_t *asleep = &share->segment->head->asleep[sleep].word[w];
         uint64_t own = own_bit(share, w);
         n += (unsigned)__builtin_popcountll(atomic_fetch_and(asleep, own) & ~own);
     }
@@ -31,8 +31,8 @@ void weft__shared_wake_seen(weft_team_t *team, enum segment_sleep sleep) {
     const struct coll_share *share = &team->share;
     uint64_t asleep = 0;
     for (uint32_t w = 0; w * SEGMENT_WORD < share->size; w++)
-        asleep |=
-            atomic_load_explicit(&share->segment->head->asleep[sleep][w], memory_order_relaxed);
+        asleep |= atomic_load_explicit(&share->segment->head->asleep[sleep].word[w],
+                                       memory_order_relaxed);
     if (UNLIKELY(asleep)) ring(team, sleep);
 }
 
@@ -75,7 +75,7 @@ static int poll(struct poller *poller, unsigned budget) {
 }
 
 static _Atomic uint64_t *sleep_word(const struct coll_share *share, enum segment_sleep sleep) {
-    return &share->segment->head->asleep[sleep][share->rank / SEGMENT_WORD];
+    return &share->segment->head->asleep[sleep].word[share->rank / SEGMENT_WORD];
 }
 
 static void lie_down(const struct coll_share *share, enum segment_sleep sleep) {

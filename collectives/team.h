@@ -161,7 +161,8 @@ struct weft_team {
     uint32_t n_peer, n_deferred; /* of these, in progress: by peer memory; behind such a one */
     struct coll_chosen chosen[N_COLL_KINDS];
     struct coll_last *last[N_COLL_KINDS]; /* call.c; NULL: there was none */
-    uint32_t n_waited;                    /* forms that wait and were over within their call */
+    bool waits;        /* a form that waits is calling: it does nothing else until it is over */
+    uint32_t n_waited; /* such forms that were over within their call, and their yields */
     struct team_lines lines;
     struct team_offers offers;
     bool is_safe;            /* a collective with WEFT_COLL_SAFE is in progress */

@@ -202,7 +202,7 @@ TEST(less_goes_unasked_where_less_may_wait) {
 
 TEST(small_ones_on_one_host_go_through_the_segment) {
     struct crew c;
-    crew_up(&c, 4, "self,shm", NULL, NULL);
+    crew_up(&c, 4, "self,shm", "coll.algorithms", "allreduce=slots");
     uint64_t before = counter_sum(&c, "coll.messages"), own = counter_sum(&c, "coll.slots");
     for (int i = 0; i < 50; i++) allreduce_right(&c, 1 + (size_t)i * 20, i % 2);
     bcast_right(&c, 10000, 3);
@@ -214,7 +214,7 @@ TEST(small_ones_on_one_host_go_through_the_segment) {
 static const char by_lines[] = "barrier=oneshot,allreduce=oneshot,allgather=oneshot,"
                                "alltoall=oneshot,reduce_scatter=oneshot";
 
-TEST(the_smallest_on_one_host_go_by_a_line_of_each) {
+TEST(the_smallest_on_one_host_go_by_a_line_or_an_annex_of_each) {
     struct crew c;
     crew_up(&c, 4, "self,shm", "coll.algorithms", by_lines);
     uint64_t before = counter_sum(&c, "coll.messages"), own = counter_sum(&c, "coll.slots");
@@ -228,11 +228,19 @@ TEST(the_smallest_on_one_host_go_by_a_line_of_each) {
         reduce_scatter_right(&c, n);
     }
     for (int i = 0; i < 100; i++) allreduce_right(&c, 1, i % 2);
-    CHECK_EQ(counter_sum(&c, "coll.oneshot"), 4 * (3 * 12 + 2 * 3 + 100));
+    static const size_t more[] = {13, 26, 52, 416, 1664, 2048};
+    for (size_t i = 0; i < 6; i++) {
+        size_t n = more[i];
+        allreduce_right(&c, n, n % 2); /* more than a line has, up to all of an annex */
+        allgather_right(&c, n, n % 2);
+        alltoall_right(&c, n / 4, n % 2);
+        reduce_scatter_right(&c, n / 4);
+    }
+    CHECK_EQ(counter_sum(&c, "coll.oneshot"), 4 * (3 * 12 + 2 * 3 + 100 + 4 * 6));
     CHECK_EQ(counter_sum(&c, "coll.slots"), own);
-    allreduce_right(&c, 13, false); /* more than a line has */
-    alltoall_right(&c, 4, false);
-    reduce_scatter_right(&c, 4);
+    allreduce_right(&c, 2049, false); /* more than an annex has */
+    alltoall_right(&c, 513, false);
+    reduce_scatter_right(&c, 513);
     CHECK_EQ(counter_sum(&c, "coll.slots"), own + 3 * 4);
     CHECK_EQ(counter_sum(&c, "coll.messages"), before);
     crew_down(&c);

@@ -11,6 +11,14 @@ static const char by_copies_only[] =
 
 /* ---- work ------------------------------------------------------------------------------------ */
 
+static void sum_many(struct process *p, int count) {
+    int64_t mine[1024], sum[1024], n = p->size;
+    for (int i = 0; i < count; i++) mine[i] = p->rank + i;
+    if (weft_allreduce_wait(p->team, mine, sum, (size_t)count, WEFT_INT64, WEFT_SUM) < 0) _exit(39);
+    for (int i = 0; i < count; i++)
+        if (sum[i] != n * (n - 1) / 2 + n * i) _exit(40);
+}
+
 static void sums(struct process *p) {
     uint64_t own = weft_worker_count(p->worker, "coll.slots"); /* the team's */
     for (int i = 0; i < 300; i++) {
@@ -26,6 +34,7 @@ static void sums(struct process *p) {
             if (weft_allgather_wait(p->team, own, all, 5, WEFT_UINT16) < 0) _exit(34);
             for (uint32_t r = 0; r < p->size; r++)
                 if (all[r][0] != r || all[r][4] != (uint16_t)i) _exit(35);
+            sum_many(p, 10 + i * 3);
             if (weft_barrier_wait(p->team) < 0) _exit(36);
         }
     }
@@ -38,7 +47,7 @@ TEST(processes_work_together_through_the_segment) {
     for (uint32_t size = 2; size <= 4; size++) {
         CHECK_EQ(run_all(size, "self,shm", sums, &page), 0);
         for (uint32_t r = 0; r < size; r++)
-            CHECK_EQ(page->number[r] + page->lines[r], 300 + 300 + 2 * 19);
+            CHECK_EQ(page->number[r] + page->lines[r], 300 + 300 + 3 * 19);
         munmap(page, sizeof *page);
     }
 }
@@ -47,7 +56,7 @@ TEST(processes_work_together_by_a_line_of_each) {
     struct page *page;
     for (uint32_t size = 2; size <= 4; size++) {
         CHECK_EQ(run_all_by(by_lines_only, size, "self,shm", sums, &page), 0);
-        for (uint32_t r = 0; r < size; r++) CHECK_EQ(page->lines[r], 300 + 300 + 2 * 19);
+        for (uint32_t r = 0; r < size; r++) CHECK_EQ(page->lines[r], 300 + 300 + 3 * 19);
         munmap(page, sizeof *page);
     }
 }
@@ -302,6 +311,31 @@ TEST(of_each_barrier_by_lines_one_member_at_least_is_done_within_its_call) {
     process_per_core = 1;
     CHECK_EQ(run_all(3, "self,shm", meet_often, &page), 0);
     CHECK(page->number[0] + page->number[1] + page->number[2] >= 999);
+    munmap(page, sizeof *page);
+    process_per_core = 0;
+}
+
+static void pin_to_the_first_core(void) {
+    cpu_set_t allowed, one;
+    CPU_ZERO(&one);
+    if (sched_getaffinity(0, sizeof allowed, &allowed) < 0) _exit(41);
+    for (int i = 0; i < CPU_SETSIZE && !CPU_COUNT(&one); i++)
+        if (CPU_ISSET(i, &allowed)) CPU_SET(i, &one);
+    if (sched_setaffinity(0, sizeof one, &one) < 0) _exit(42);
+}
+
+static void meet_on_one_core(struct process *p) {
+    pin_to_the_first_core();
+    meet_often(p);
+}
+
+/* The first to come gives the core away within its call, and so finds the other's line. On a busy
+ * machine it does so in few calls. */
+TEST(forms_that_wait_on_a_shared_core_give_it_away_and_are_done_within_their_calls) {
+    struct page *page;
+    process_per_core = 2;
+    CHECK_EQ(run_all(2, "self,shm", meet_on_one_core, &page), 0);
+    CHECK(page->number[0] + page->number[1] > 1010);
     munmap(page, sizeof *page);
     process_per_core = 0;
 }

@@ -33,7 +33,7 @@ TEST(every_question_has_an_answer_of_its_kind) {
                     unsigned got = ask("", q);
                     CHECK(got < N_CHOICES);
                     if (got == ALGORITHM_ONESHOT)
-                        CHECK(q.oneshot && q.per_core == 1);
+                        CHECK(q.oneshot);
                     else if (got == ALGORITHM_SLOTS)
                         CHECK(q.slots);
                     else
@@ -51,8 +51,16 @@ TEST(the_setting_comes_before_the_table) {
     CHECK_EQ(ask("", q), ALGORITHM_ONESHOT);
     CHECK_EQ(ask("allreduce=slots", q), ALGORITHM_SLOTS);
     q.per_core = 2;
+    CHECK_EQ(ask("", q), ALGORITHM_ONESHOT);
+    CHECK_EQ(ask("allreduce=slots", q), ALGORITHM_SLOTS);
+    q.bytes = 2049; /* too much for each to fold where they share cores */
     CHECK_EQ(ask("", q), ALGORITHM_SLOTS);
     CHECK_EQ(ask("allreduce=oneshot", q), ALGORITHM_ONESHOT);
+    q.per_core = 1;
+    CHECK_EQ(ask("", q), ALGORITHM_ONESHOT);
+    q.bytes = 4097;
+    CHECK_EQ(ask("", q), ALGORITHM_SLOTS);
+    q.bytes = 8;
     q.oneshot = false;
     CHECK_EQ(ask("allreduce=oneshot", q), ALGORITHM_SLOTS);
     q.per_core = 1;
@@ -68,6 +76,18 @@ TEST(the_setting_comes_before_the_table) {
     CHECK_EQ(ask("allreduce=ring,allreduce=fold", q), ALGORITHM_ALLREDUCE_fold);
     q.slots = false;
     CHECK_EQ(ask("allreduce=slots", q), ALGORITHM_ALLREDUCE_fold);
+}
+
+/* A line; an annex, which larger teams have not; and those with a block for each. */
+TEST(lines_fit_as_much_as_a_line_or_an_annex_has) {
+    CHECK(weft__oneshot_fit(COLL_BARRIER, 1 << 30, 2));
+    CHECK(weft__oneshot_fit(COLL_ALLREDUCE, 8192, 16));
+    CHECK(!weft__oneshot_fit(COLL_ALLREDUCE, 8193, 16));
+    CHECK(weft__oneshot_fit(COLL_ALLTOALL, 512, 16));
+    CHECK(!weft__oneshot_fit(COLL_ALLTOALL, 513, 16));
+    CHECK(weft__oneshot_fit(COLL_ALLREDUCE, 48, 17));
+    CHECK(!weft__oneshot_fit(COLL_ALLREDUCE, 49, 17));
+    CHECK(!weft__oneshot_fit(COLL_SCAN, 8, 2));
 }
 
 TEST(some_rows_are_for_powers_of_two_alone) {
