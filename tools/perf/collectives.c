@@ -75,7 +75,19 @@ static weft_status_t start_collectives(struct perf *p, size_t size, uint64_t i,
     return weft_coll(p->team, &args, op);
 }
 
+/* The form that waits. */
+static void one_waiting(struct perf *p, size_t size, uint64_t i) {
+    uint32_t root = (uint32_t)(i % p->size);
+    weft_coll_args_t args = args_of(p, size, root);
+    perf_must(kept ? weft_coll_start_wait(kept[root]) : weft_coll_wait(p->team, &args),
+              "collective");
+}
+
 static void one(struct perf *p, size_t size, uint64_t i) {
+    if (p->mode == MODE_WAIT) {
+        one_waiting(p, size, i);
+        return;
+    }
     done = false;
     weft_status_t st = start_collectives(p, size, i, &(weft_op_t){.done = on_done});
     perf_must(st, "collective");
