@@ -46,8 +46,11 @@ static void on_control(weft_ep_t *ep, weft_am_t *am, void *arg) {
     }
 }
 
+/* The answer is kept until it has left. The next order comes when the answer before has arrived. */
 void perf_answer(struct perf *p, const struct perf_answer *answer) {
-    weft_iov_t iov = {(void *)answer, answer_len(answer)};
+    static struct perf_answer leaving;
+    leaving = *answer;
+    weft_iov_t iov = {&leaving, answer_len(&leaving)};
     perf_must(
         weft_am_send(p->asker, AM_ANSWER, NULL, 0, &iov, 1, &(weft_op_t){.flags = WEFT_AM_EAGER}),
         "answer");
