@@ -29,8 +29,9 @@ static struct {
     void (*context_destroy)(void *context);
     void (*context_break)(void *context);
     void (*hold)(bool hold);
-    unsigned *fail_copy, *fail_alloc, *copies, *asked, *opened, *exported, *copy_delay_us;
-    bool *fail_late, *capturing, *captures_waits;
+    unsigned *fail_copy, *fail_alloc, *copies, *asked, *opened, *exported, *copy_delay_us,
+        *wait_delay_us;
+    bool *fail_late, *capturing, *captures_waits, *fail_wait;
     /* of either */
     unsigned (*stream_create)(void **stream, unsigned flags);
     unsigned (*stream_destroy)(void *stream);
@@ -150,6 +151,8 @@ static inline void gpu_load_double(void) {
     gpu.fail_late = gpu_symbol(library, "double_fail_late");
     gpu.capturing = gpu_symbol(library, "double_capturing");
     gpu.captures_waits = gpu_symbol(library, "double_captures_waits");
+    gpu.wait_delay_us = gpu_symbol(library, "double_wait_delay_us");
+    gpu.fail_wait = gpu_symbol(library, "double_fail_wait");
     gpu.copies = gpu_symbol(library, "double_copies");
     gpu.asked = gpu_symbol(library, "double_asked");
     gpu.opened = gpu_symbol(library, "double_opened");

@@ -32,6 +32,9 @@ extern unsigned double_fail_launch; /* the same of kernels */
 extern bool double_fail_late;
 extern bool double_capturing;      /* each stream is being captured */
 extern bool double_captures_waits; /* as drivers of CUDA 12 do */
+/* A stream's wait for a value is added so late, in its call, and refused. */
+extern unsigned double_wait_delay_us;
+extern bool double_fail_wait;
 extern unsigned double_copy_delay_us, double_devices;
 /* The device that is the first visible one, as CUDA_VISIBLE_DEVICES=1,0 would have it. */
 extern unsigned double_first_device;

@@ -391,6 +391,44 @@ TEST(a_stream_does_not_wait_for_a_callback_that_is_polled) {
     CHECK_EQ(gpu.stream_destroy(stream), 0);
 }
 
+/* The stream gets to the operation, which ends, before the driver has answered about the wait. */
+static void ends_while_it_is_placed(bool refused) {
+    struct pair p;
+    struct tally received = {0};
+    gpu_load();
+    if (!gpu.wait_delay_us) SKIP("only the double of the CUDA driver fails at will");
+    pair_make(&p, "shm", NULL, 0);
+    void *stream = gpu_stream();
+    CHECK_EQ(
+        weft_worker_start_thread(p.b, &(weft_thread_params_t){.callbacks = WEFT_CALLBACKS_POLLED}),
+        0);
+    CHECK(weft_tag_send(p.to_b, 1, &(weft_iov_t){"8 bytes.", 8}, 1, NULL) >= 0);
+    weft_worker_progress(p.a, 0);
+    *gpu.wait_delay_us = 300000;
+    *gpu.fail_wait = refused;
+    CHECK_EQ(
+        weft_tag_recv(p.b, 1, ~0ull, &(weft_iov_t){got, 8}, 1, NULL, OF_STREAM(stream, &received)),
+        WEFT_IN_PROGRESS);
+    *gpu.wait_delay_us = 0;
+    *gpu.fail_wait = false;
+    double end = two_now() + test_spin(20);
+    while (!received.calls && two_now() < end) {
+        weft_worker_progress(p.a, 0);
+        (void)weft_worker_wait(p.b, 10);
+    }
+    CHECK(received.calls == 1 && received.status == WEFT_OK);
+    CHECK(memcmp(got, "8 bytes.", 8) == 0);
+    CHECK_EQ(gpu.stream_wait(stream), 0);
+    pair_end(&p);
+    CHECK_EQ(gpu.stream_destroy(stream), 0);
+}
+TEST(an_operation_may_end_while_its_wait_is_added) {
+    ends_while_it_is_placed(false);
+}
+TEST(an_operation_may_end_before_its_wait_is_refused) {
+    ends_while_it_is_placed(true);
+}
+
 static void count_down(weft_status_t status, void *arg) {
     tally(status, arg);
 }

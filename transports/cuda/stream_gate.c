@@ -41,6 +41,7 @@ struct cuda_gate {
     uint32_t value;
     bool is_reached, is_open;
     bool is_passed;   /* the driver will not name it again */
+    bool is_placed;   /* nor will the call that places it */
     bool is_recorded; /* in a graph: `owner` NULL: launches pass it */
 };
 
@@ -186,6 +187,11 @@ void weft__cuda_gate_free(struct cuda_gate *gate) {
     pthread_mutex_unlock(&mutex);
 }
 
+/* With the lock held. The last of its owner, the driver and the call that places it ends a gate. */
+static void end_if_over(struct cuda_gate *gate) {
+    if (gate->is_open && gate->is_passed && gate->is_placed) end_gate(gate);
+}
+
 static void gate_reached(void *arg) {
     struct cuda_gate *gate = arg;
     pthread_mutex_lock(&mutex);
@@ -193,10 +199,31 @@ static void gate_reached(void *arg) {
     if (!gate->is_reached) {
         gate->is_reached = true;
         gate->reached(gate->arg);
-    } else if (gate->is_open) {
-        end_gate(gate);
     }
+    end_if_over(gate);
     pthread_mutex_unlock(&mutex);
+}
+
+/* With the lock held: the stream's later work goes on. */
+static void open_gate(struct cuda_gate *gate) {
+    __atomic_store_n((uint32_t *)(void *)gate->at, gate->value, __ATOMIC_RELEASE);
+    gate->is_open = true;
+}
+
+/* `st` is that of the wait. If it was refused, what has not begun is left. False: it began, and
+ * nothing is held back. */
+static bool is_refused(struct cuda_gate *gate, weft_status_t st) {
+    pthread_mutex_lock(&mutex);
+    bool leaves = st < 0 && !gate->is_reached;
+    if (st < 0) drop_words(gate->context);
+    if (leaves) {
+        gate->is_reached = true;
+        open_gate(gate);
+    }
+    gate->is_placed = true;
+    end_if_over(gate);
+    pthread_mutex_unlock(&mutex);
+    return leaves;
 }
 
 /* The wait goes behind the call: later work waits even while the call is yet to come. */
@@ -207,15 +234,10 @@ static weft_status_t place(const struct cuda_driver *driver, struct cuda_gate *g
         weft__cuda_gate_free(gate);
         return st;
     }
-    cuda_result r = driver->stream_wait_value(gate->stream, gate->device, gate->value, AT_LEAST);
-    if (r == 0) return WEFT_OK;
-    st = weft__cuda_status(r, "op->stream cannot wait for an operation");
-    pthread_mutex_lock(&mutex);
-    drop_words(gate->context);
-    pthread_mutex_unlock(&mutex);
-    if (!weft__cuda_gate_leave(gate)) return WEFT_OK; /* it began: nothing is held back */
-    weft__cuda_gate_open(gate);
-    return st;
+    st = weft__cuda_status(
+        driver->stream_wait_value(gate->stream, gate->device, gate->value, AT_LEAST),
+        "op->stream cannot wait for an operation");
+    return is_refused(gate, st) ? st : WEFT_OK;
 }
 
 weft_status_t weft__cuda_gate_place(struct cuda_gate *gate) {
@@ -304,9 +326,8 @@ bool weft__cuda_gate_leave(struct cuda_gate *gate) {
 /* Where an error keeps the driver from calling `gate_reached`, the gate's few bytes stay. */
 void weft__cuda_gate_open(struct cuda_gate *gate) {
     pthread_mutex_lock(&mutex);
-    __atomic_store_n((uint32_t *)(void *)gate->at, gate->value, __ATOMIC_RELEASE);
-    gate->is_open = true;
-    if (gate->is_passed) end_gate(gate);
+    open_gate(gate);
+    end_if_over(gate);
     pthread_mutex_unlock(&mutex);
 }
 

@@ -41,6 +41,8 @@ static struct graph *graphs;
 static bool held;
 
 bool double_capturing, double_captures_waits = true;
+unsigned double_wait_delay_us;
+bool double_fail_wait;
 unsigned double_streams, double_copies, double_asked, double_queries;
 
 unsigned double_copies_in(void *stream) {
@@ -280,6 +282,8 @@ static result add_value(void *stream, result (*run)(void *arg), pointer at, uint
 result cuStreamWaitValue32_v2(void *stream, pointer at, uint32_t value, unsigned flags) {
     const struct stream *s = stream_of(stream);
     if (s && s->captured && !double_captures_waits) return CAPTURE_UNSUPPORTED;
+    if (double_wait_delay_us) usleep(double_wait_delay_us);
+    if (double_fail_wait) return NOT_SUPPORTED;
     return flags == 0 ? add_value(stream, run_wait, at, value) : NOT_SUPPORTED;
 }
 result cuStreamWriteValue32_v2(void *stream, pointer at, uint32_t value, unsigned flags) {
