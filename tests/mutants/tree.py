@@ -145,7 +145,15 @@ class Tree:
             sources.append("tests/random/shape.c")
         if name.startswith("endpoints/window_"):
             sources += _c_files(self.root, "tests/transports", ("_test.c",))
+        if name.startswith("cuda/"):
+            self._build_driver_double()
         return self._link(sources, os.path.join(self.out, self.kind, "tests", name))
+
+    def _build_driver_double(self):
+        """The double of the CUDA driver, which tests of cuda/ load from beside them."""
+        out = os.path.join(self.out, self.kind)
+        double = os.path.join(out, "tests/cuda/driver_double/libcuda.so.1")
+        _call(["make", "-s", "-f", "tools/build.mk", "OUT=" + out, double], self.root)
 
     def tool(self, name):
         """tools/<name>_main.c."""
