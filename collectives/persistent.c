@@ -83,6 +83,7 @@ weft_status_t weft_coll_start_wait(weft_coll_t *coll) {
     if (!coll) REFUSE("coll", "NULL");
     weft_worker_t *worker = coll->team->worker;
     weft_status_t st = weft__worker_may_wait(worker);
+    if (st == WEFT_OK) st = weft__worker_check(worker);
     if (st < 0) return st;
     coll->team->waits = true;
     st = weft_coll_start(coll, &(weft_op_t){.done = note_started, .arg = &outcome});

@@ -119,7 +119,7 @@ static _Noreturn void victim(const char *directory, enum form form, struct page 
     for (;;) pause();
 }
 
-/* Where each victim stands after so many instructions: all of one form take the same ones. */
+/* Where a victim stands after its n-th instruction: all of one form take the same ones. */
 struct path {
     unsigned len; /* 0: not known yet */
     uint64_t at[INSTRUCTIONS + 1];
