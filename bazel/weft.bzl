@@ -128,7 +128,7 @@ def programs(suffix, names = {}, deps = {}):
 def _tags(name, lists):
     return [tag for tag, names in lists.items() if name in names or name.split("/")[0] in names]
 
-def tests(programs_of = [], deps = {}, data = {}, exclusive = [], modes = [], once = [], threads = []):
+def tests(programs_of = [], deps = {}, data = {}, exclusive = [], modes = [], once = [], sanitized = [], threads = []):
     """One test program for each <room>/*_test.c, linked with the whole library, named "room/file_test".
 
     Other *.c of such a folder (scenarios, a checker) are linked to all of its tests. A *_test.sh or
@@ -142,9 +142,10 @@ def tests(programs_of = [], deps = {}, data = {}, exclusive = [], modes = [], on
       modes: tests that pass in builds of one thread mode (//:threads) too, and are run there.
       once: slow tests, and those that prove a table and run no code of the library: a run of all stages has them in its
         first build alone, without a sanitizer.
+      sanitized: other slow tests: a run of all stages has them under AddressSanitizer, and not in its first build.
       threads: tests, or whole folders, with more than one thread: those that ThreadSanitizer can tell about.
     """
-    tags = {"exclusive": exclusive, "modes": modes, "once": once, "threads": threads}
+    tags = {"exclusive": exclusive, "modes": modes, "once": once, "sanitized": sanitized, "threads": threads}
     sources = native.glob(["*/*_test.c"], allow_empty = True)
     scripts = native.glob(["*_test.sh", "*/*_test.sh", "*_test.py", "*/*_test.py"], allow_empty = True)
     folders = {path.split("/")[0]: True for path in sources}

@@ -3,6 +3,7 @@
 #define WEFT_TESTS_COLLECTIVES_TEAM_H
 
 #include "../harness.h"
+#include "../network.h"
 #include <stdbool.h>
 #include <stdint.h>
 #include <time.h>
@@ -84,18 +85,21 @@ static inline void copy_ctl_pump(struct copy_ctl *b) {
     seat->done(WEFT_OK, seat->arg);
 }
 
-static inline void crew_turn(struct crew *c) {
+/* Returns whether any rank found anything. */
+static inline bool crew_turn(struct crew *c) {
+    bool found = false;
     copy_ctl_pump(&c->copy_ctl);
     for (uint32_t r = 0; r < c->size; r++)
-        if (c->rank[r].worker) weft_worker_progress(c->rank[r].worker, 0);
+        if (c->rank[r].worker && weft_worker_progress(c->rank[r].worker, 0) > 0) found = true;
+    return found;
 }
 
 /* Drives all until `cond`; fails the test after a minute. */
-#define UNTIL(crew, cond)                                       \
-    do {                                                        \
-        double until_end = now_s() + 60;                        \
-        while (!(cond) && now_s() < until_end) crew_turn(crew); \
-        CHECK(cond);                                            \
+#define UNTIL(crew, cond)                                                  \
+    do {                                                                   \
+        double until_end = now_s() + 60;                                   \
+        while (!(cond) && now_s() < until_end) test_idle(crew_turn(crew)); \
+        CHECK(cond);                                                       \
     } while (0)
 
 static inline void on_team_ready(weft_team_t *team, weft_status_t status, void *arg) {

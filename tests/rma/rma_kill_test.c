@@ -131,12 +131,12 @@ static void kill_at(const char *transport, bool messages, enum kind kind, int tu
                                   &(weft_ep_params_t){.on_ready = on_ready, .on_error = on_error},
                                   &ep),
              0);
-    COMES(ready, weft_worker_progress(worker, 0));
+    COMES(ready, test_idle(weft_worker_progress(worker, 0) > 0));
     CHECK_EQ(weft_rkey_unpack(ep, notified.key, notified.key_len, &rkey), 0);
     for (int i = 0; i < 50000 && !messages && rkey->key->status == WEFT_NO_RESOURCE; i++)
         weft_worker_progress(worker, 0);
     weft_status_t st = weft_put(ep, memory, 1, notified.base, rkey, RMA_REMOTE(&first));
-    COMES(st != WEFT_IN_PROGRESS || first.calls, weft_worker_progress(worker, 0));
+    COMES(st != WEFT_IN_PROGRESS || first.calls, test_idle(weft_worker_progress(worker, 0) > 0));
     if (deaf) usleep(3000);
 
     st = begin(kind, ep, notified.base, rkey, memory, &t);

@@ -47,7 +47,7 @@ static inline void side_close(struct side *s) {
 }
 
 static inline void side_turn(struct side *s) {
-    weft_worker_progress(s->worker, 0);
+    test_idle(weft_worker_progress(s->worker, 0) > 0);
 }
 
 /* The child's: says where it is, */

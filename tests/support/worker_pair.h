@@ -31,17 +31,19 @@ static inline double two_now(void) {
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-static inline void two_turn(struct two *t) {
-    if (t->a) weft_worker_progress(t->a, 0);
-    if (t->b) weft_worker_progress(t->b, 0);
+/* Returns whether either found anything. */
+static inline bool two_turn(struct two *t) {
+    int a = t->a ? weft_worker_progress(t->a, 0) : 0;
+    int b = t->b ? weft_worker_progress(t->b, 0) : 0;
+    return a > 0 || b > 0;
 }
 
 /* Drives both until `cond`; fails the test when it takes too long. */
-#define UNTIL(t, cond)                                        \
-    do {                                                      \
-        double until_end = two_now() + test_spin(20);         \
-        while (!(cond) && two_now() < until_end) two_turn(t); \
-        CHECK(cond);                                          \
+#define UNTIL(t, cond)                                                   \
+    do {                                                                 \
+        double until_end = two_now() + test_spin(20);                    \
+        while (!(cond) && two_now() < until_end) test_idle(two_turn(t)); \
+        CHECK(cond);                                                     \
     } while (0)
 
 static inline void two_on_endpoint(weft_ep_t *ep, void *arg) {

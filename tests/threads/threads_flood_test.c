@@ -75,7 +75,8 @@ static void flood_make(struct flood *f, const char *transport, const char *rings
     (heartbeat_ms ? b_dials : c_dials)(f);
     int accepted = heartbeat_ms ? 1 : 2;
     for (double end = two_now() + test_spin(60);
-         !(f->c_ready && f->from_c && p->accepted == accepted) && two_now() < end; drive(p))
+         !(f->c_ready && f->from_c && p->accepted == accepted) && two_now() < end;
+         test_idle(drive(p)))
         weft_worker_progress(f->c, 0);
     CHECK(f->c_ready && f->from_c);
     memset(words, 0, sizeof words);
@@ -125,7 +126,7 @@ static bool send_one(struct flood *f, uint32_t flags) {
 /* Until c is kept waiting for a while. */
 static void flood(struct flood *f, uint32_t flags) {
     for (double last = two_now(); f->sent < FLOOD && two_now() - last < test_spin(0.1);
-         weft_worker_progress(f->c, 0))
+         test_idle(weft_worker_progress(f->c, 0) > 0))
         while (send_one(f, flags)) last = two_now();
     CHECK(f->sent < FLOOD);
     CHECK_EQ(f->failed + f->lost, 0);
@@ -141,14 +142,14 @@ static void others_are_served(struct flood *f) {
             weft_atomic_fetch(p->to_b, WEFT_ATOMIC_ADD, 8, 1, 0, &old, at, p->key, OP(&fetched));
         for (double end = two_now() + test_spin(20);
              st == WEFT_IN_PROGRESS && !fetched.calls && two_now() < end;)
-            weft_worker_progress(p->a, 0);
+            test_idle(weft_worker_progress(p->a, 0) > 0);
         CHECK(fetched.calls && fetched.status == WEFT_OK);
         if (!fetched.calls) return;
         CHECK_EQ(old, f->added++);
         st = weft_get(p->to_b, back, sizeof back, at, p->key, OP(&got));
         for (double end = two_now() + test_spin(20);
              st == WEFT_IN_PROGRESS && !got.calls && two_now() < end;)
-            weft_worker_progress(p->a, 0);
+            test_idle(weft_worker_progress(p->a, 0) > 0);
         CHECK(got.calls && got.status == WEFT_OK);
         CHECK_EQ(back[0], f->added);
     }
@@ -160,7 +161,7 @@ static void all_arrive(struct flood *f, unsigned more, uint32_t flags) {
     struct pair *p = &f->p;
     unsigned all = f->sent + more;
     for (double end = two_now() + test_spin(60); p->arrived < (int)all && two_now() < end;
-         drive(p)) {
+         test_idle(drive(p))) {
         while (f->sent < all && send_one(f, flags)) continue;
         weft_worker_progress(f->c, 0);
     }
@@ -264,7 +265,8 @@ static void gone_while_it_waits(const char *transport, const char *rings) {
     weft_worker_destroy(f.c);
     f.c = NULL;
     others_are_served(&f);
-    for (double end = two_now() + test_spin(60); !f.p.errors && two_now() < end;) drive(&f.p);
+    for (double end = two_now() + test_spin(60); !f.p.errors && two_now() < end;)
+        test_idle(drive(&f.p));
     CHECK_EQ(f.p.errors, 1);
     CHECK(f.p.arrived > 0);
     CHECK_EQ(f.p.disorder + f.p.elsewhere, 0);
@@ -303,7 +305,7 @@ static void sent_to_while_it_waits(const char *transport, const char *rings) {
     }
     usleep((useconds_t)test_spin(20000)); /* the thread has come to its end of room, and sleeps */
     for (double end = two_now() + test_spin(20); came < RETURNS && two_now() < end;)
-        weft_worker_progress(f.c, 0);
+        test_idle(weft_worker_progress(f.c, 0) > 0);
     CHECK_EQ(came, RETURNS);
     CHECK_EQ(f.p.arrived, 0);
     all_arrive(&f, 0, 0);
@@ -328,7 +330,7 @@ static void asked_whether_it_lives(const char *transport, const char *rings) {
     heartbeat_ms = 0;
     flood(&f, 0);
     for (double end = two_now() + test_spin(1.2); two_now() < end; weft_worker_progress(f.p.a, 0))
-        weft_worker_progress(f.c, 0);
+        test_idle(weft_worker_progress(f.c, 0) > 0);
     all_arrive(&f, (unsigned)test_fewer(1000), 0);
     flood_end(&f);
 }
@@ -351,7 +353,7 @@ static void target_gone(const char *transport, const char *rings) {
     weft_worker_destroy(f.p.b);
     f.p.b = NULL;
     for (double end = two_now() + test_spin(60); !f.lost && two_now() < end;)
-        weft_worker_progress(f.c, 0);
+        test_idle(weft_worker_progress(f.c, 0) > 0);
     CHECK_EQ(f.lost, 1);
     weft_rkey_release(f.p.key);
     weft_worker_destroy(f.c);
