@@ -128,7 +128,7 @@ def programs(suffix, names = {}, deps = {}):
 def _tags(name, lists):
     return [tag for tag, names in lists.items() if name in names or name.split("/")[0] in names]
 
-def tests(programs_of = [], deps = {}, data = {}, exclusive = [], modes = [], once = [], sanitized = [], threads = []):
+def tests(programs_of = [], deps = {}, data = {}, exclusive = [], modes = [], once = [], sanitized = [], shards = {}, threads = []):
     """One test program for each <room>/*_test.c, linked with the whole library, named "room/file_test".
 
     Other *.c of such a folder (scenarios, a checker) are linked to all of its tests. A *_test.sh or
@@ -143,6 +143,7 @@ def tests(programs_of = [], deps = {}, data = {}, exclusive = [], modes = [], on
       once: slow tests, and those that prove a table and run no code of the library: a run of all stages has them in its
         first build alone, without a sanitizer.
       sanitized: other slow tests: a run of all stages has them under AddressSanitizer, and not in its first build.
+      shards: in how many parts, which run at the same time, the longest are run, by name.
       threads: tests, or whole folders, with more than one thread: those that ThreadSanitizer can tell about.
     """
     tags = {"exclusive": exclusive, "modes": modes, "once": once, "sanitized": sanitized, "threads": threads}
@@ -176,6 +177,7 @@ def tests(programs_of = [], deps = {}, data = {}, exclusive = [], modes = [], on
             data = ["//:text"] + (programs_built if folder in programs_of else []) + data.get(name, []),
             linkopts = ["-lm"],
             linkstatic = True,
+            shard_count = shards.get(name),
             tags = _tags(name, tags),
             # first, since libev exports names of libevent
             deps = deps.get(name, []) + [folder + "/shared"],
@@ -187,6 +189,7 @@ def tests(programs_of = [], deps = {}, data = {}, exclusive = [], modes = [], on
             srcs = [script],
             data = ["//:text"] + native.glob(["*.py", "*.sh"], exclude = [script]) +
                    (programs_built if folder in programs_of else []) + data.get(name, []),
+            shard_count = shards.get(name),
             tags = _tags(name, tags),
         )
 

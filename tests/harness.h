@@ -3,7 +3,9 @@
 #ifndef WEFT_TESTS_HARNESS_H
 #define WEFT_TESTS_HARNESS_H
 
+#include <fcntl.h>
 #include <setjmp.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -65,14 +67,28 @@ static void test_permit_descriptors(void) {
     setrlimit(RLIMIT_NOFILE, &limit);
 }
 
+static int test_number(const char *variable, int otherwise) {
+    const char *set = getenv(variable);
+    return set ? atoi(set) : otherwise;
+}
+
+/* Bazel runs a program that has a shard_count so many times, each time for a part of its tests, and
+ * wants a file touched by those that know. */
+static bool test_is_of_this_shard(int index) {
+    const char *known = getenv("TEST_SHARD_STATUS_FILE");
+    if (known) close(open(known, O_CREAT | O_WRONLY | O_CLOEXEC, 0666));
+    return index % test_number("TEST_TOTAL_SHARDS", 1) == test_number("TEST_SHARD_INDEX", 0);
+}
+
 /* Runs all tests, or those whose names contain argv[1]. A line per test: "ok NAME", "not ok
  * NAME", "skip NAME". */
 int main(int argc, char **argv) {
-    volatile int failed = 0;
+    volatile int failed = 0, index = 0;
     setvbuf(stdout, NULL, _IOLBF, 0);
     test_permit_descriptors();
     for (struct test *volatile t = test_first; t; t = t->next) {
         if (argc > 1 && !strstr(t->name, argv[1])) continue;
+        if (!test_is_of_this_shard(index++)) continue;
         test_result = 0;
         if (setjmp(test_out) == 0) t->run();
         printf("%s %s\n", test_result == 1 ? "not ok" : test_result == 2 ? "skip" : "ok", t->name);

@@ -67,10 +67,17 @@ static void decode_all(const uint8_t *bytes, size_t len) {
     for (size_t i = 0; i < sizeof decoders / sizeof *decoders; i++) decoders[i](bytes, len);
 }
 
+/* Under AddressSanitizer, where each takes nine times as long, one of seven. */
+#ifdef __SANITIZE_ADDRESS__
+enum { INPUTS_STEP = 7 };
+#else
+enum { INPUTS_STEP = 1 };
+#endif
+
 TEST(decoders_survive_all_short_inputs) {
     unsigned char in[3] = {0};
     bytes_decode(decode_all, in, 0);
-    for (unsigned v = 0; v < 1u << 24; v++) {
+    for (unsigned v = 0; v < 1u << 24; v += v < 1u << 16 ? 1 : INPUTS_STEP) {
         in[0] = (unsigned char)v;
         in[1] = (unsigned char)(v >> 8);
         in[2] = (unsigned char)(v >> 16);
