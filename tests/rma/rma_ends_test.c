@@ -154,11 +154,13 @@ static void meet(const char *transport, bool messages, enum kind kind, enum way 
     CHECK(m.op.calls <= 1);
 }
 
+/* After 0, 1 and 3 turns; without the 1 where every worker that is opened is emulated. */
 TEST_WAYS(every_operation_ends_once_whatever_ends_it) {
+    bool emulated = test_fewer(2) < 2;
     memory = malloc(BIG);
     for (enum kind kind = 0; kind < N_KINDS; kind++)
         for (enum way way = 0; way < N_WAYS; way++)
-            for (int turns = 0; turns < 4; turns += 1 + turns)
+            for (int turns = 0; turns < 4; turns += emulated ? 3 : 1 + turns)
                 meet(transport, messages, kind, way, turns);
     free(memory);
 }
