@@ -45,4 +45,18 @@ static inline void spin_slept(struct spin *p, uint64_t ns) {
     if (p->saved > p->most) p->saved = p->most;
 }
 
+/* Whether others want the core, by the time of yields. A yield that changes no thread is slow by
+ * chance, too: one in ten to fifty is, on an idle core. Some slow ones in a row are no chance. */
+struct oversubscription {
+    unsigned n_slow; /* in a row */
+    bool is_seen;
+};
+
+enum { SLOW_YIELDS = 3 };
+
+static inline void oversubscription_yielded(struct oversubscription *p, bool slow) {
+    p->n_slow = slow ? p->n_slow + 1 : 0;
+    if (!slow || p->n_slow >= SLOW_YIELDS) p->is_seen = slow;
+}
+
 #endif

@@ -64,7 +64,7 @@ static uint64_t quick_yield(void) {
 static uint64_t yield(struct reactor *r, uint64_t now) {
     sched_yield();
     uint64_t after = weft__real_now(), took = after - now;
-    r->oversubscribed = took > quick_yield();
+    oversubscription_yielded(&r->oversubscribed, took > quick_yield());
     if (took > YIELD_LONG_NS) r->waits_without_spin = WAITS_WITHOUT_SPIN;
     return after;
 }
@@ -76,11 +76,11 @@ static enum outcome spin(struct reactor *r, uint64_t ns, uint64_t until) {
         enum outcome outcome = look_where_due(r);
         if (outcome == GONE) return GONE;
         if (outcome == NOTHING &&
-            (r->oversubscribed ||
+            (r->oversubscribed.is_seen ||
              (looks % LOOKS_PER_CLOCK == 0 && (now = weft__real_now()) - begin > PROBE_AFTER_NS)))
-            now = yield(r, r->oversubscribed ? weft__real_now() : now);
-        bool over = now - begin >= (r->oversubscribed ? CROWD_FACTOR * ns : ns) || now >= until ||
-                    r->waits_without_spin;
+            now = yield(r, r->oversubscribed.is_seen ? weft__real_now() : now);
+        bool over = now - begin >= (r->oversubscribed.is_seen ? CROWD_FACTOR * ns : ns) ||
+                    now >= until || r->waits_without_spin;
         if (outcome == SOMETHING || over) {
             spin_looked(&r->spin, now - begin, outcome == SOMETHING);
             return outcome;
@@ -145,8 +145,8 @@ static enum outcome spin_in_host(struct reactor *r) {
     uint64_t ns = spin_look(&r->spin);
     enum outcome outcome = spin(r, ns, weft__real_now() + r->spin.most);
     if (outcome == GONE) return GONE;
-    if (r->oversubscribed) r->waits_without_spin = WAITS_WITHOUT_SPIN;
-    r->oversubscribed = false;
+    if (r->oversubscribed.is_seen) r->waits_without_spin = WAITS_WITHOUT_SPIN;
+    r->oversubscribed = (struct oversubscription){0};
     return outcome;
 }
 

@@ -146,3 +146,22 @@ TEST(who_must_not_look_does_not) {
     CHECK_EQ(s.looked, 0);
     CHECK_EQ(s.sleeps, 1000);
 }
+
+/* A yield on an idle core is slow once in ten to fifty times, and a look has dozens. */
+TEST(yields_slow_by_chance_are_no_oversubscription) {
+    struct oversubscription p = {0};
+    for (unsigned i = 0; i < 100; i++) {
+        for (unsigned slow = 1; slow < SLOW_YIELDS; slow++) {
+            oversubscription_yielded(&p, true);
+            CHECK(!p.is_seen);
+        }
+        oversubscription_yielded(&p, false);
+        CHECK(!p.is_seen);
+    }
+    for (unsigned slow = 1; slow <= 2 * SLOW_YIELDS; slow++) {
+        oversubscription_yielded(&p, true);
+        CHECK_EQ(p.is_seen, slow >= SLOW_YIELDS);
+    }
+    oversubscription_yielded(&p, false); /* no other thread ran */
+    CHECK(!p.is_seen);
+}
