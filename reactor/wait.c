@@ -65,6 +65,7 @@ static uint64_t yield(struct reactor *r, uint64_t now) {
     sched_yield();
     uint64_t after = weft__real_now(), took = after - now;
     oversubscription_yielded(&r->oversubscribed, took > quick_yield());
+    if (took > YIELD_QUICK_NS) r->others_ran = true;
     if (took > YIELD_LONG_NS) r->waits_without_spin = WAITS_WITHOUT_SPIN;
     return after;
 }
@@ -145,8 +146,9 @@ static enum outcome spin_in_host(struct reactor *r) {
     uint64_t ns = spin_look(&r->spin);
     enum outcome outcome = spin(r, ns, weft__real_now() + r->spin.most);
     if (outcome == GONE) return GONE;
-    if (r->oversubscribed.is_seen) r->waits_without_spin = WAITS_WITHOUT_SPIN;
-    r->oversubscribed = (struct oversubscription){0};
+    if (r->oversubscribed.is_seen || r->others_ran) r->waits_without_spin = WAITS_WITHOUT_SPIN;
+    r->others_ran = false;
+    r->oversubscribed.is_seen = false; /* slow yields of several looks count */
     return outcome;
 }
 
