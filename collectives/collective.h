@@ -101,6 +101,7 @@ struct step_run {
     weft_request_t *request;
     uint32_t waits;
     enum step_state state;
+    bool reduced; /* straight from the message that it waited for */
 };
 
 /* Room for the steps of a collective over messages. */

@@ -63,7 +63,7 @@ static void place_step(const struct schedule *s, struct step *step) {
         move_ref(view, &step->to_buffer, &step->to);
         move_ref(view, &step->left_buffer, &step->left);
         if (step->verb == STEP_SHARE) continue;
-        move_ref(view, &step->right_buffer, &step->right);
+        if (step->verb != STEP_RECV) move_ref(view, &step->right_buffer, &step->right);
         step->tag += view->tag;
         if (view->map && step->verb <= STEP_RECV) step->peer = view->map[step->peer];
     }
@@ -123,6 +123,10 @@ uint32_t weft__add_reduce(struct schedule *s, struct coll_ref to, struct coll_re
                                       .right_buffer = right.buffer,
                                       .len = len},
                         after);
+}
+
+void weft__reads_alone(struct schedule *s, uint32_t got, uint32_t reduced) {
+    if (got && reduced && s->status == WEFT_OK) s->step[got - 1].right = reduced;
 }
 
 uint32_t weft__add_copy(struct schedule *s, struct coll_ref to, struct coll_ref from, uint64_t len,

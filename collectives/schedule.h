@@ -97,7 +97,7 @@ struct coll_ref {
 
 enum step_verb {
     STEP_SEND,   /* `left` to the peer */
-    STEP_RECV,   /* `to` from the peer's send with the same tag */
+    STEP_RECV,   /* `to` from the peer's send with the same tag; see weft__reads_alone */
     STEP_REDUCE, /* to = left op right */
     STEP_COPY,   /* to = left */
     STEP_PUT, /* `left` to the peer's DST at `to`, by the key in `right`; done when it is there */
@@ -278,6 +278,12 @@ uint32_t weft__add_reduce(struct schedule *s, struct coll_ref to, struct coll_re
                           struct coll_ref right, uint64_t len, struct after after);
 uint32_t weft__add_copy(struct schedule *s, struct coll_ref to, struct coll_ref from, uint64_t len,
                         struct after after);
+/*
+ * The reduction `reduced` is the only step that reads what the receive `got` brought. It may then
+ * take its operand straight from the message, and `to` of the receive stays as it was. The number
+ * of the reduction is `right` of the receive.
+ */
+void weft__reads_alone(struct schedule *s, uint32_t got, uint32_t reduced);
 /* Puts `len` bytes to the offset `to` of the peer's DST, whose key lies at `key` in scratch
  * memory. */
 struct coll_put {

@@ -156,10 +156,34 @@ static void ask_for(struct collective *c, uint32_t i) {
     if (st < 0) weft__team_loses(c->team, rank_of(c, step), st);
 }
 
+/*
+ * The reduction that alone reads what step `i` receives takes it from the message, if that is all
+ * that it waits for. A function of the program's own gets aligned memory only.
+ */
+static bool reduce_message(struct collective *c, uint32_t i, const void *data) {
+    const struct step *received = step_of(c, i);
+    if (!received->right || c->call.user || c->step[received->right - 1].waits > 1) return false;
+    uint32_t r = (uint32_t)received->right - 1;
+    const struct step *step = step_of(c, r);
+    bool is_left = step->left_buffer == received->to_buffer && step->left == received->to;
+    const void *left = is_left ? data : place_step(c, step->left_buffer, step->left),
+               *right = is_left ? place_step(c, step->right_buffer, step->right) : data;
+    coll_reduce(&c->call, place_step(c, step->to_buffer, step->to), left, right,
+                step->len / c->call.width);
+    c->step[r].reduced = true;
+    return true;
+}
+
+/* The bytes of a message for step `i` are here. */
+static void take_data(struct collective *c, uint32_t i, const void *data) {
+    const struct step *step = step_of(c, i);
+    if (step->len && !reduce_message(c, i, data))
+        memcpy(place_step(c, step->to_buffer, step->to), data, step->len);
+}
+
 static void take_early(struct collective *c, uint32_t i) {
     struct early *early = c->step[i].early;
-    const struct step *step = step_of(c, i);
-    if (step->len) memcpy(place_step(c, step->to_buffer, step->to), early->data, step->len);
+    take_data(c, i, early->data);
     c->step[i].early = NULL;
     c->team->unexpected_bytes -= early->len;
     weft__early_drop(c->team->worker, early);
@@ -179,7 +203,7 @@ static weft_status_t receive_step(struct collective *c, uint32_t i, weft_am_t *a
     const struct step *step = step_of(c, i);
     struct step_run *run = &c->step[i];
     if (am->data || step->len == 0) {
-        if (step->len) memcpy(place_step(c, step->to_buffer, step->to), am->data, step->len);
+        take_data(c, i, am->data);
         step_done(c, i);
         return WEFT_OK;
     }
@@ -341,6 +365,7 @@ static void take_step(struct collective *c, uint32_t i) {
     case STEP_SEND: begin_send(c, i); return;
     case STEP_RECV: begin_recv(c, i); return;
     case STEP_REDUCE:
+        if (c->step[i].reduced) break;
         coll_reduce(&c->call, to, left, place_step(c, step->right_buffer, step->right),
                     step->len / c->call.width);
         break;

@@ -37,6 +37,7 @@ void weft__build_ALLREDUCE_doubling(struct schedule *s) {
     if (rank < 2 * pairs) {
         uint32_t got = weft__add_recv(s, rank - 1, 0, AT(SCRATCH, 0), bytes, AFTER(0));
         ready = weft__add_reduce(s, AT(DST, 0), AT(SCRATCH, 0), AT(SRC, 0), bytes, AFTER(got));
+        weft__reads_alone(s, got, ready);
         mine = AT(DST, 0);
     }
     /* Two halves of scratch in turn: a receive waits for the reduction that read its half last. */
@@ -49,6 +50,7 @@ void weft__build_ALLREDUCE_doubling(struct schedule *s) {
         before = ready;
         struct operands of = in_order(mine, AT(SCRATCH, turn * bytes), other < index);
         ready = weft__add_reduce(s, AT(DST, 0), of.left, of.right, bytes, AFTER(sent, got, ready));
+        weft__reads_alone(s, got, ready);
         mine = AT(DST, 0);
     }
     if (rank < 2 * pairs) weft__add_send(s, rank - 1, last_tag, AT(DST, 0), bytes, AFTER(ready));
@@ -83,6 +85,7 @@ void weft__build_ALLREDUCE_ring(struct schedule *s) {
             weft__add_recv(s, before, i, AT(SCRATCH, room), take.len, AFTER(reduced[i % 2]));
         ready = weft__add_reduce(s, AT(DST, take.offset), AT(SCRATCH, room), AT(SRC, take.offset),
                                  take.len, AFTER(got));
+        weft__reads_alone(s, got, ready);
         if (ready) reduced[i % 2] = ready; /* an empty piece read nothing */
     }
     s->scratch = 2 * most;
@@ -132,6 +135,7 @@ void weft__build_ALLREDUCE_pipeline(struct schedule *s) {
             uint32_t got = weft__add_recv(s, rank - 1, tag, room, len, AFTER(reduced[slot]));
             ready = reduced[slot] =
                 weft__add_reduce(s, AT(DST, at), room, AT(SRC, at), len, AFTER(got));
+            weft__reads_alone(s, got, ready);
         }
         if (rank < last) {
             struct coll_ref sum = rank > 0 ? AT(DST, at) : AT(SRC, at);
@@ -162,6 +166,7 @@ static uint32_t halve(struct schedule *s, struct half *h, uint32_t tag, struct c
         in_order((struct coll_ref){mine.buffer, h->keep}, AT(SCRATCH, h->keep), theirs_left);
     uint32_t done =
         weft__add_reduce(s, AT(DST, h->keep), of.left, of.right, h->keep_len, AFTER(got, ready));
+    weft__reads_alone(s, got, done);
     return done ? done : ready;
 }
 
@@ -213,6 +218,7 @@ void weft__build_ALLREDUCE_rabenseifner(struct schedule *s) {
     if (rank < 2 * pairs) {
         uint32_t got = weft__add_recv(s, rank - 1, 0, AT(SCRATCH, 0), bytes, AFTER(0));
         ready = weft__add_reduce(s, AT(DST, 0), AT(SCRATCH, 0), AT(SRC, 0), bytes, AFTER(got));
+        weft__reads_alone(s, got, ready);
         mine = AT(DST, 0);
     }
     halve_and_double(s, rank < 2 * pairs ? rank / 2 : rank - pairs, pairs, power, mine, ready);

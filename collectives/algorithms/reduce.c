@@ -24,6 +24,7 @@ void weft__build_REDUCE_knomial(struct schedule *s) {
             uint32_t got = weft__add_recv(s, (uint32_t)((child + shape->root) % size), 0, room,
                                           bytes, AFTER(reduced[turn]));
             ready = reduced[turn] = weft__add_reduce(s, to, sum, room, bytes, AFTER(got, ready));
+            weft__reads_alone(s, got, ready);
             sum = to;
             turn ^= 1;
         }
@@ -80,6 +81,7 @@ void weft__build_REDUCE_chain(struct schedule *s) {
                 weft__add_recv(s, rank - 1, tag, room, len, AFTER(reduced[slot], sent[slot]));
             sum = ends ? AT(DST, at) : room;
             ready = reduced[slot] = weft__add_reduce(s, sum, room, AT(SRC, at), len, AFTER(got));
+            weft__reads_alone(s, got, ready);
         }
         uint32_t peer = rank < last ? rank + 1 : shape->root,
                  from = rank < last ? tag : tag | 1 << 20;

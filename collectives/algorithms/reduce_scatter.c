@@ -29,6 +29,7 @@ static void build_ring(struct schedule *s) {
             weft__add_recv(s, before, i, room, take.len, AFTER(sent[i % 2], read[i % 2]));
         struct coll_ref to = i + 2 == size ? AT(DST, 0) : room;
         ready = weft__add_reduce(s, to, room, AT(SRC, take.offset), take.len, AFTER(got));
+        weft__reads_alone(s, got, ready);
         if (ready) read[i % 2] = ready;
     }
     s->scratch = 2 * most;
@@ -48,6 +49,7 @@ static void build_pairwise(struct schedule *s) {
         uint32_t got = weft__add_recv(s, from, i, room, own.len, AFTER(read[i % 2]));
         ready = read[i % 2] =
             weft__add_reduce(s, AT(DST, 0), sum, room, own.len, AFTER(got, ready));
+        weft__reads_alone(s, got, ready);
         sum = AT(DST, 0);
     }
     s->scratch = 2 * own.len;
@@ -108,6 +110,7 @@ static uint32_t halve(struct schedule *s, struct halves h, uint32_t index, uint3
         uint32_t done = other < index
                             ? weft__add_reduce(s, to, theirs, own, len, AFTER(got, ready))
                             : weft__add_reduce(s, to, own, theirs, len, AFTER(got, ready));
+        weft__reads_alone(s, got, done);
         if (done) ready = done;
         *mine = AT(SCRATCH, 0);
         if (upper) low += bit;

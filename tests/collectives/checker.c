@@ -261,11 +261,20 @@ static bool enter_sends(struct proof *p, struct wire *table, uint32_t mask, uint
     return true;
 }
 
+/* Whether the step with a number, if it is one, waits for another. */
+static bool waits_for(const struct schedule *s, uint64_t number, uint32_t before) {
+    if (number > s->n_steps) return false;
+    const uint32_t *after = s->step[number - 1].after;
+    return after[0] == before || after[1] == before || after[2] == before;
+}
+
 static bool match_receives(struct proof *p, struct wire *table, uint32_t mask, uint32_t rank) {
     struct member *m = &p->member[rank];
     for (uint32_t i = 0; i < m->schedule->n_steps; i++) {
         const struct step *step = &m->schedule->step[i];
         if (step->verb != STEP_RECV) continue;
+        if (step->right && !waits_for(m->schedule, step->right, i + 1))
+            return checker_refute(p, "rank %u step %u is read before it is received", rank, i + 1);
         struct wire *w = find_wire(table, mask, step->peer, rank, step->tag);
         if (!w->step)
             return checker_refute(p, "rank %u awaits tag %u from rank %u in vain", rank, step->tag,
@@ -383,6 +392,31 @@ static int32_t *place(struct proof *p, uint32_t rank, unsigned buffer, uint64_t 
     return m->memory + m->base[buffer] + offset / p->check->shape.width;
 }
 
+static bool is_operand(const struct step *got, unsigned buffer, uint64_t offset) {
+    return got->to_buffer == buffer && got->to == offset;
+}
+
+/*
+ * A reduction that alone reads what a receive brought may take it from the message. So the bytes of
+ * the receive are exactly one operand, and are nothing afterwards unless the result is there.
+ */
+static bool drop_read(struct proof *p, uint32_t rank, const struct step *reduction) {
+    const struct schedule *s = p->member[rank].schedule;
+    for (int k = 0; k < 3; k++) {
+        const struct step *got = reduction->after[k] ? &s->step[reduction->after[k] - 1] : NULL;
+        if (!got || got->verb != STEP_RECV || got->right != (uint64_t)(reduction - s->step) + 1)
+            continue;
+        if (got->len != reduction->len ||
+            is_operand(got, reduction->left_buffer, reduction->left) ==
+                is_operand(got, reduction->right_buffer, reduction->right))
+            return checker_refute(p, "rank %u does not reduce what it received", rank);
+        if (is_operand(got, reduction->to_buffer, reduction->to)) continue;
+        int32_t *dropped = place(p, rank, got->to_buffer, got->to);
+        for (uint64_t i = 0; i < got->len / p->check->shape.width; i++) dropped[i] = NOTHING;
+    }
+    return true;
+}
+
 static bool reduce_symbols(struct proof *p, uint32_t rank, const struct step *step) {
     int32_t *to = place(p, rank, step->to_buffer, step->to);
     const int32_t *left = place(p, rank, step->left_buffer, step->left);
@@ -393,7 +427,7 @@ static bool reduce_symbols(struct proof *p, uint32_t rank, const struct step *st
         to[i] = checker_symbol(p, left[i], right[i]);
         if (to[i] < 0) return checker_refute(p, "no memory");
     }
-    return true;
+    return drop_read(p, rank, step);
 }
 
 static void transfer(struct proof *p, uint32_t from, const struct step *send, uint32_t to,

@@ -333,7 +333,12 @@ static struct step *first_of(struct schedule *s, enum step_verb verb) {
         if (s->step[i].verb == verb) return &s->step[i];
     return NULL;
 }
+static void drop_marks(struct schedule *s) {
+    for (uint32_t i = 0; i < s->n_steps; i++)
+        if (s->step[i].verb == STEP_RECV) s->step[i].right = 0;
+}
 static void drop_dependency(struct schedule *s) {
+    drop_marks(s);
     if (s->shape.rank == 2) first_of(s, STEP_REDUCE)->after[0] = 0;
 }
 /* Each receive into scratch goes ahead while a reduction may still read there. */
@@ -357,6 +362,33 @@ static void own_twice(struct schedule *s) {
     struct step *step = first_of(s, STEP_REDUCE);
     step->left = step->right;
     step->left_buffer = step->right_buffer;
+    drop_marks(s);
+}
+/* Marks of weft__reads_alone: at another reduction, and at one that reads something else. */
+static void read_by_another(struct schedule *s) {
+    for (uint32_t i = 0; i < s->n_steps; i++)
+        if (s->step[i].verb == STEP_RECV && s->step[i].right) s->step[i].right = i + 1;
+}
+static void read_with_others(struct schedule *s) {
+    for (uint32_t i = 0; i < s->n_steps; i++)
+        if (s->step[i].verb == STEP_RECV && s->step[i].right) {
+            uint32_t reader = (uint32_t)s->step[i].right - 1;
+            s->step[reader].right = s->step[reader].left;
+            s->step[reader].right_buffer = s->step[reader].left_buffer;
+        }
+}
+/* What two reductions read is said to be the first one's alone. */
+static void read_again(struct schedule *s) {
+    for (uint32_t i = 0; i < s->n_steps; i++) {
+        struct step *got = &s->step[i];
+        uint32_t readers = 0, first = 0;
+        for (uint32_t k = s->n_steps; got->verb == STEP_RECV && k-- > i + 1;)
+            if (s->step[k].verb == STEP_REDUCE && s->step[k].after[0] == i + 1) {
+                readers++;
+                first = k + 1;
+            }
+        if (readers > 1) got->right = first;
+    }
 }
 static void wrong_tag(struct schedule *s) {
     if (s->shape.rank == 1) first_of(s, STEP_RECV)->tag = 77;
@@ -431,6 +463,9 @@ TEST(the_checker_refutes_what_is_wrong) {
     CHECK(refuted(ALGORITHM_ALLREDUCE_ring, drop_dependency, "in no order"));
     CHECK(refuted(ALGORITHM_ALLREDUCE_ring, receive_into_what_is_reduced, "in no order"));
     CHECK(refuted(ALGORITHM_ALLREDUCE_ring, own_twice, "lacks a contribution or has it twice"));
+    CHECK(refuted(ALGORITHM_ALLREDUCE_ring, read_by_another, "read before it is received"));
+    CHECK(refuted(ALGORITHM_ALLREDUCE_ring, read_with_others, "does not reduce what it received"));
+    CHECK(refuted(ALGORITHM_EXSCAN_doubling, read_again, "reduces what it does not have"));
     CHECK(refuted(ALGORITHM_ALLREDUCE_ring, wrong_tag, "in vain"));
     CHECK(refuted(ALGORITHM_ALLREDUCE_ring, shorter, "another length"));
     CHECK(refuted(ALGORITHM_ALLREDUCE_ring, into_source, "writes to the source"));
