@@ -285,7 +285,7 @@ static void note_look(weft_team_t *team, enum how_to_look how, bool in_time) {
     } else if (in_time) {
         lines->late -= lines->late > 0;
     } else {
-        weft__count(team->reactor)->coll_looked_in_vain++;
+        weft__count(team->reactor)->coll_polls_empty++;
         if (lines->late < LATE_MOST) lines->late++;
         if (lines->late == LATE_MOST) lines->calls_without = CALLS_WITHOUT;
     }

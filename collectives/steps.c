@@ -348,7 +348,7 @@ void weft__steps_take_slots(struct collective *c) {
                                  .step = i};
         weft__slots_begin(run);
     }
-    if (c->n_slots) weft__count(c->team->reactor)->coll_hosted++;
+    if (c->n_slots) weft__count(c->team->reactor)->coll_hierarchical++;
 }
 
 static bool is_under_way(const struct collective *c, const struct slot_run *run) {

@@ -200,7 +200,7 @@ static void started_again(weft_team_t *team, uint32_t rank) {
 }
 
 static void work(weft_team_t *team, weft_worker_t *worker, uint32_t rank) {
-    uint64_t before = weft_worker_count(worker, "coll.hosted");
+    uint64_t before = weft_worker_count(worker, "coll.hierarchical");
     for (uint32_t root = 0; root < RANKS; root += 3) rooted(team, rank, root);
     for (uint32_t root = 0; root < RANKS; root++) uneven(team, rank, root);
     uneven_at_once(team, worker, rank);
@@ -209,7 +209,7 @@ static void work(weft_team_t *team, weft_worker_t *worker, uint32_t rank) {
     large(team, rank);
     started_again(team, rank);
     /* all of these; where ranks go round, those that need no neighbours */
-    MUST(weft_worker_count(worker, "coll.hosted") - before >= (round_robin ? 128 : 240), 112);
+    MUST(weft_worker_count(worker, "coll.hierarchical") - before >= (round_robin ? 128 : 240), 112);
     look_at_team(team, rank);
 }
 

@@ -242,16 +242,16 @@ TEST(members_that_come_late_are_looked_for_now_and_then_only) {
     struct crew c;
     crew_of_cores(&c, 2);
     struct rank *first = &c.rank[0], *last = &c.rank[1];
-    uint64_t before = count(first, "coll.looked_in_vain");
+    uint64_t before = count(first, "coll.polls_empty");
     for (int i = 0; i < 200; i++) {
         expect_outcome(first);
         CHECK_EQ(sum_of(first, 0), WEFT_IN_PROGRESS);
         CHECK_EQ(sum_of(last, 1), WEFT_OK);
         UNTIL(&c, first->outcome_calls == 1);
     }
-    uint64_t in_vain = count(first, "coll.looked_in_vain") - before;
+    uint64_t in_vain = count(first, "coll.polls_empty") - before;
     CHECK(in_vain >= 5 && in_vain <= 4 + 200 / 32);
-    CHECK_EQ(count(last, "coll.looked_in_vain"), 0);
+    CHECK_EQ(count(last, "coll.polls_empty"), 0);
     crew_down(&c);
 }
 
@@ -265,15 +265,15 @@ TEST(a_call_within_a_callback_does_not_look) {
     struct crew c;
     crew_of_cores(&c, 2);
     struct rank *first = &c.rank[0], *last = &c.rank[1];
-    uint64_t before = count(first, "coll.looked_in_vain");
+    uint64_t before = count(first, "coll.polls_empty");
     from_callback = WEFT_OK;
     expect_outcome(first);
     weft_op_t op = {.done = call_next, .arg = first};
     CHECK_EQ(weft_barrier(first->team, &op), WEFT_IN_PROGRESS);
-    CHECK_EQ(count(first, "coll.looked_in_vain"), before + 1);
+    CHECK_EQ(count(first, "coll.polls_empty"), before + 1);
     CHECK_EQ(weft_barrier(last->team, OP_OF(last)), WEFT_OK);
     UNTIL(&c, from_callback == WEFT_IN_PROGRESS);
-    CHECK_EQ(count(first, "coll.looked_in_vain"), before + 1);
+    CHECK_EQ(count(first, "coll.polls_empty"), before + 1);
     CHECK_EQ(sum_of(last, 1), WEFT_OK);
     UNTIL(&c, first->outcome_calls == 1);
     crew_down(&c);
