@@ -272,7 +272,7 @@ static NOINLINE weft_status_t am_send_described(weft_ep_t *ep, unsigned id, cons
 weft_status_t weft_am_send(weft_ep_t *ep, unsigned id, const void *header, size_t header_len,
                            const weft_iov_t *iov, size_t n_iov, const weft_op_t *op) {
     size_t more = (n_iov - 1) | header_len;
-    if (UNLIKELY(!ep || !iov || more || id > WEFT_AM_ID_MAX))
+    if (UNLIKELY(more || !ep || !iov || id > WEFT_AM_ID_MAX))
         return am_send_any(ep, id, header, header_len, iov, n_iov, op);
     if (op) return am_send_described(ep, id, iov, op);
     if (!may_send(ep) || !is_short(ep, iov)) return am_send_one(ep, id, iov);

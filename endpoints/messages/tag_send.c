@@ -187,14 +187,15 @@ tag_send_short(struct weft_ep *ep, uint64_t tag, const weft_iov_t *iov, size_t n
     struct lane *lane = link->tx;
     if (UNLIKELY(!weft__iov_is_plain(iov, n_iov))) return tag_send_general(ep, tag, iov, n_iov, op);
     size_t len = iov->len;
+    const int64_t cost = (int64_t)(len + MESSAGE_COST);
     if (UNLIKELY(len > QUICK_MAX || sizeof ep->core.peer + len > link->max_quick ||
-                 ep->credit < (int64_t)len + MESSAGE_COST || (op && weft__op_is_extended(op, 0))))
+                 ep->credit < cost || (op && weft__op_is_extended(op, 0))))
         return tag_send_general(ep, tag, iov, 1, op);
     weft_status_t st =
         lane->ops->am_short_to
             ? lane->ops->am_short_to(lane, WIRE_TAG, tag, ep->core.peer, iov->base, len)
             : send_together(lane, tag, ep->core.peer, iov->base, len);
-    if (LIKELY(st == WEFT_OK)) return tag_sent_here(ep, (int64_t)len + MESSAGE_COST);
+    if (LIKELY(st == WEFT_OK)) return tag_sent_here(ep, cost);
     return st < 0 ? st : tag_submit(ep, tag, iov, 1, op);
 }
 
