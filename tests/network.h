@@ -15,14 +15,14 @@ static inline const char *test_network(void) {
 
 /* How long to wait for what must come: `seconds`, times WEFT_TEST_SLOW on a machine that is
  * emulated. */
-static inline double test_spin(double seconds) {
+static inline double test_timeout(double seconds) {
     const char *set = getenv("WEFT_TEST_SLOW");
     return set ? seconds * atof(set) : seconds;
 }
 
 /* How many of what takes long where every byte is emulated: `n`, divided by WEFT_TEST_SLOW. */
 static inline int test_fewer(int n) {
-    return (int)(n / test_spin(1));
+    return (int)(n / test_timeout(1));
 }
 
 /* Called once a turn by what drives workers until something is true, with whether the turn found

@@ -87,7 +87,7 @@ weft_status_t weft_listener_adopt(weft_listener_t *listener, int fd) {
 }
 
 const char *weft_listener_uri(const weft_listener_t *listener) {
-    return listener->iface->ops->listener_uri(listener->tl);
+    return listener ? listener->iface->ops->listener_uri(listener->tl) : NULL;
 }
 
 static void stop_listening(weft_listener_t *listener) {

@@ -525,19 +525,19 @@ weft_status_t weft_ep_close(weft_ep_t *ep, weft_close_mode_t mode, const weft_op
 }
 
 void weft_ep_set_user(weft_ep_t *ep, void *user) {
-    ep->user = user;
+    if (ep) ep->user = user;
 }
 void *weft_ep_user(const weft_ep_t *ep) {
-    return ep->user;
+    return ep ? ep->user : NULL;
 }
 weft_worker_t *weft_ep_worker(const weft_ep_t *ep) {
-    return ep->worker;
+    return ep ? ep->worker : NULL;
 }
 
 void weft_ep_on_error(weft_ep_t *ep, void (*on_error)(weft_ep_t *, weft_status_t, void *),
                       void *arg) {
     /* no error callback comes any more */
-    if (weft__worker_check(ep->worker) < 0 || ep->closing) return;
+    if (!ep || weft__worker_check(ep->worker) < 0 || ep->closing) return;
     ep->on_error = on_error;
     ep->arg = arg;
 }

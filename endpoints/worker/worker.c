@@ -478,6 +478,7 @@ int weft_worker_fd_level(weft_worker_t *worker) {
 }
 
 void weft_worker_wake(weft_worker_t *worker) {
+    if (!worker) return;
     worker = weft__worker_itself(worker);
     if (weft__reactor_is_dormant(worker->reactor)) return;
     weft__reactor_wake(worker->reactor);
@@ -530,6 +531,7 @@ weft_status_t weft_worker_post(weft_worker_t *worker, void (*fn)(void *arg), voi
 }
 
 uint64_t weft_worker_now(weft_worker_t *worker) {
+    if (!worker) return 0;
     worker = weft__worker_itself(worker);
     return weft__now(worker->reactor);
 }
@@ -551,6 +553,7 @@ uint64_t weft_worker_count(weft_worker_t *worker, const char *name) {
 }
 
 size_t weft_worker_trace(weft_worker_t *worker, char *buf, size_t size) {
+    if (!worker) return 0;
     worker = weft__worker_itself(worker);
     return weft__fsm_trace_print(weft__reactor_trace(worker->reactor), 0, 0, buf, size);
 }

@@ -6,6 +6,8 @@
  *   function lists its errors, except those that every function may return: INVALID_PARAM for an
  *   argument that the comment does not allow, NO_MEMORY, WRONG_THREAD and FORKED
  *   (weft_thread_mode_t), and those of objects in associated mode (weft/resource.h).
+ * - NULL in place of an object is INVALID_PARAM. Functions that return no status then have no
+ *   effect and return 0 or NULL. Only weft_worker_progress does not look: give it a worker.
  * - Outputs are the last parameters, end in `_p`, and are written on success only.
  * - Sizes are in bytes and times in milliseconds unless a name or a comment says otherwise.
  * - Parameter structs grow at their end. Zero-initialise them; a zero field means the default.

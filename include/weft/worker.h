@@ -110,7 +110,7 @@ WEFT_API void weft_worker_destroy(weft_worker_t *worker);
  * Handles up to `budget` events and returns their number. With 0 the only limit is one turn of the
  * loop. A socket that the kernel reports as ready is one event, with up to 256 messages.
  * Memory-mapped completions are polled first. The kernel is polled only if a descriptor or a timer
- * may be due. The calling thread is not checked.
+ * may be due. The calling thread is not checked, and neither is whether `worker` is NULL.
  *
  * A negative result is a weft_status_t: BUSY within a callback, WRONG_THREAD if the worker's own
  * thread drives it, FORKED.

@@ -49,7 +49,7 @@ static void close_client(struct client *c) {
 }
 
 static void drive_until(struct client *c, const int *count) {
-    for (double end = two_now() + test_spin(SOON); !*count && two_now() < end;)
+    for (double end = two_now() + test_timeout(SOON); !*count && two_now() < end;)
         weft_worker_progress(c->worker, 0);
 }
 
@@ -60,7 +60,7 @@ static weft_status_t connect_to(struct client *c, const char *uri) {
     c->errors = 0;
     weft_status_t st = weft_connect(c->worker, uri, &params, &ep);
     if (st != WEFT_OK) return st;
-    for (double end = two_now() + test_spin(SOON); !c->errors && !c->ready && two_now() < end;)
+    for (double end = two_now() + test_timeout(SOON); !c->errors && !c->ready && two_now() < end;)
         weft_worker_progress(c->worker, 0);
     return c->errors ? c->error : c->ready ? WEFT_OK : WEFT_IN_PROGRESS;
 }

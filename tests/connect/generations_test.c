@@ -49,7 +49,7 @@ static void handed_over(struct generations *g, int turns) {
         if (i == turns) weft_listener_close(g->old_listener);
         turn(g);
     }
-    double end = two_now() + test_spin(20);
+    double end = two_now() + test_timeout(20);
     while (g->t.ready + g->t.errors < CLIENTS && two_now() < end) turn(g);
     if (g->t.errors) printf("  %s\n", weft_status_name(g->t.error));
     CHECK_EQ(g->t.errors, 0);

@@ -115,7 +115,7 @@ TEST(connect_timeout_ends_what_is_late_for_ever) {
     weft_ep_params_t params = {.on_error = two_on_error, .arg = &t, .connect_timeout_ms = 700};
     CHECK_EQ(weft_connect(t.a, weft_listener_uri(listener), &params, &t.ep), 0);
     double begin = two_now();
-    while (!t.errors && two_now() < begin + test_spin(20)) {
+    while (!t.errors && two_now() < begin + test_timeout(20)) {
         drive(t.b, 0.2);
         weft_worker_progress(t.a, 0);
     }

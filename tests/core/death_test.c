@@ -62,7 +62,7 @@ static void kill_peer(const char *transport, bool busy) {
                  g.worker, child.address, (size_t)child.len,
                  &(weft_ep_params_t){.on_ready = on_ready, .on_error = on_error, .arg = &g}, &ep),
              0);
-    double end = two_now() + test_spin(20);
+    double end = two_now() + test_timeout(20);
     while (!ready && two_now() < end) weft_worker_progress(g.worker, 0);
     CHECK(ready);
     for (int i = 0; i < 10; i++)
@@ -81,7 +81,7 @@ static void kill_peer(const char *transport, bool busy) {
         weft_worker_progress(g.worker, 0);
     double killed = two_now();
     kill(child.pid, SIGKILL);
-    while (!g.errors && two_now() < killed + test_spin(20)) weft_worker_wait(g.worker, 10);
+    while (!g.errors && two_now() < killed + test_timeout(20)) weft_worker_wait(g.worker, 10);
     CHECK_EQ(g.errors, 1);
     CHECK_EQ(g.error, WEFT_ERR_PEER_FAILED);
     printf("  %s: noticed after %.2f ms\n", transport, (g.at - killed) * 1e3);

@@ -75,7 +75,7 @@ static void die_after(const char *transport, bool child_sends, int turns) {
     child_start(&c, child, &(struct death){transport, child_sends, turns});
     open_ends(&s, transport);
     child_dial(&c, &s);
-    double end = two_now() + test_spin(60);
+    double end = two_now() + test_timeout(60);
     post(&s, !child_sends, &first);
     while (!first.calls && two_now() < end) side_turn(&s);
     CHECK_EQ(first.status, WEFT_OK);
@@ -118,7 +118,7 @@ TEST(killed_in_a_read_of_its_memory) {
 TEST(killed_while_it_writes_or_is_written_to) {
     setenv("WEFT_SHM_COPY", "staged", 1);
     exposes = true;
-    double end = two_now() + test_spin(20);
+    double end = two_now() + test_timeout(20);
     do die_at_every_phase("shm");
     /* a survivor that had no processor did neither */
     while (!(written && asked) && two_now() < end);

@@ -149,7 +149,7 @@ TEST(an_acceptor_that_is_always_late_receives_the_first_words) {
         struct two t;
         two_workers(&t, "tcp", little, 1);
         two_dial(&t);
-        for (double end = two_now() + test_spin(20); !t.ready && two_now() < end;) {
+        for (double end = two_now() + test_timeout(20); !t.ready && two_now() < end;) {
             for (int i = 0; i < 100; i++) weft_worker_progress(t.a, 0);
             usleep(11000);
             weft_worker_progress(t.b, late);
@@ -282,7 +282,7 @@ TEST(receives_that_took_an_offer_are_kept_by_its_number_until_they_end) {
         CHECK_EQ(weft_am_send(t.ep, 1, NULL, 0, &(weft_iov_t){large, LARGE}, 1, &op),
                  WEFT_IN_PROGRESS);
     }
-    for (double end = two_now() + test_spin(20); asked < OFFERS && two_now() < end;)
+    for (double end = two_now() + test_timeout(20); asked < OFFERS && two_now() < end;)
         weft_worker_progress(t.b, 0);
     CHECK_EQ(asked, OFFERS);
     CHECK_EQ(n_takers(t.b), OFFERS);

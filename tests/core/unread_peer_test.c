@@ -70,7 +70,7 @@ static void begin(struct two *t, const weft_setting_t *settings, size_t n) {
 
 /* The peer does not read meanwhile. */
 static bool soon(struct two *t, int ended) {
-    double end = two_now() + test_spin(SOON);
+    double end = two_now() + test_timeout(SOON);
     while (n_ended < ended && two_now() < end) weft_worker_progress(t->a, 0);
     return n_ended == ended;
 }
@@ -322,7 +322,7 @@ TEST(a_region_is_released_though_its_reader_stopped_reading) {
     for (int i = 0; i < 5; i++) weft_worker_progress(t.b, 0);
     for (double end = two_now() + 0.2; two_now() < end;) weft_worker_progress(t.a, 0);
     weft_status_t st = weft_mem_release(mem, OP(&released));
-    for (double end = two_now() + test_spin(SOON);
+    for (double end = two_now() + test_timeout(SOON);
          st == WEFT_IN_PROGRESS && !released.calls && two_now() < end;)
         weft_worker_progress(t.a, 0);
     CHECK(st == WEFT_OK || released.calls == 1);
@@ -342,7 +342,7 @@ BOTH_MODES(an_abort_gives_all_memory_back) {
     send_messages(&t, 0);
     CHECK_EQ(weft_ep_close(t.ep, WEFT_CLOSE_ABORT, OP(&closed)), WEFT_IN_PROGRESS);
     CHECK(soon(&t, N));
-    for (double end = two_now() + test_spin(SOON); !closed.calls && two_now() < end;)
+    for (double end = two_now() + test_timeout(SOON); !closed.calls && two_now() < end;)
         weft_worker_progress(t.a, 0);
     CHECK_EQ(closed.calls, 1);
     CHECK_EQ(sends[N - 1].c.status, WEFT_ERR_CLOSED);

@@ -61,7 +61,7 @@ static void ask(struct word *w) {
 static void with_kills(struct word *w, void (*work)(struct word *w), const uint64_t *moves) {
     uint64_t last = 0;
     unsigned random = 7;
-    double end = two_now() + test_spin(20);
+    double end = two_now() + test_timeout(20);
     for (int kills = 0; kills < KILLS && two_now() < end;) {
         work(w);
         two_turn(&w->t);

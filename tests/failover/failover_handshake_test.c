@@ -69,7 +69,7 @@ TEST(a_peer_that_went_meanwhile_is_not_dialed_for_ever) {
     CHECK(handshakes(&t));
     kill_all();
     CHECK_EQ(weft_worker_close(t.b, &(weft_op_t){.done = two_gone, .arg = &t.b}), WEFT_IN_PROGRESS);
-    for (double end = two_now() + test_spin(20); t.b && two_now() < end;)
+    for (double end = two_now() + test_timeout(20); t.b && two_now() < end;)
         weft_worker_progress(t.b, 0);
     CHECK(!t.b);
     UNTIL(&t, t.errors);

@@ -35,7 +35,7 @@ static void up(struct two *t, const char *transport, uint32_t heartbeat_ms, weft
 static void silent_peer_is_dead(const char *transport) {
     struct two t;
     up(&t, transport, MS, WEFT_ERRORS_PEER, NULL, 0);
-    ALONE(&t, test_spin(20), t.errors);
+    ALONE(&t, test_timeout(20), t.errors);
     CHECK_EQ(t.errors, 1);
     CHECK_EQ(t.error, WEFT_ERR_PEER_FAILED);
     two_down(&t);
@@ -82,7 +82,7 @@ TEST(endpoints_of_other_heartbeats_share_no_link) {
     UNTIL(&t, t.ready == 3);
     CHECK_EQ(weft_ep_describe(t.ep, &info), 0);
     CHECK_EQ(info.n_endpoints, 2);
-    ALONE(&t, test_spin(20), t.errors == 2);
+    ALONE(&t, test_timeout(20), t.errors == 2);
     CHECK_EQ(t.errors, 2);
     CHECK(weft_am_send(without, 1, NULL, 0, NULL, 0, NULL) >= 0);
     two_down(&t);
@@ -93,7 +93,7 @@ TEST(one_that_survives_its_lanes_is_lost_with_its_peer) {
     up(&t, "tcp", MS, WEFT_ERRORS_FAILOVER, NULL, 0);
     kill_all();
     UNTIL(&t, weft_worker_count(t.a, "lanes.resumed") == 1);
-    ALONE(&t, test_spin(20), t.errors);
+    ALONE(&t, test_timeout(20), t.errors);
     CHECK_EQ(t.error, WEFT_ERR_PEER_FAILED);
     two_down(&t);
 }
@@ -166,6 +166,6 @@ static bool is_asked(uint16_t flags, double seconds) {
 }
 
 TEST(only_a_peer_that_sends_so_is_asked_for_heartbeats) {
-    CHECK(is_asked(WIRE_HELLO_ANSWERS, test_spin(20)));
+    CHECK(is_asked(WIRE_HELLO_ANSWERS, test_timeout(20)));
     CHECK(!is_asked(0, 3 * MS * 1e-3));
 }

@@ -143,7 +143,7 @@ static bool lives(unsigned i) {
 }
 #define PATIENTLY(cond)                                   \
     do {                                                  \
-        double end_ = two_now() + test_spin(20);          \
+        double end_ = two_now() + test_timeout(20);       \
         while (!(cond) && two_now() < end_) usleep(1000); \
         CHECK(cond);                                      \
     } while (0)

@@ -311,7 +311,7 @@ static double now(void) {
 }
 #define PATIENTLY(cond)                                                         \
     do {                                                                        \
-        double end_ = now() + test_spin(20);                                    \
+        double end_ = now() + test_timeout(20);                                 \
         while (!(cond) && !my.mine->lost && now() < end_) turn();               \
         if (!(cond)) printf("  side %u waits for %s\n", my.me, #cond), exit(1); \
     } while (0)

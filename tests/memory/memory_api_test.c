@@ -294,7 +294,7 @@ TEST(a_region_is_there_until_its_release_is_notified) {
         weft_mem_info_t info;
         rma_up(&r, "shm", false, 5000, WEFT_MEM_ALL, NULL, 0);
         CHECK_EQ(weft_mem_release(r.mem, OP(&notified)), WEFT_IN_PROGRESS);
-        for (double end = two_now() + test_spin(20); !notified.calls && two_now() < end;) {
+        for (double end = two_now() + test_timeout(20); !notified.calls && two_now() < end;) {
             weft_status_t st = weft_mem_describe(r.mem, &info);
             CHECK(st == WEFT_OK || st == WEFT_ERR_BUSY);
             weft_worker_progress(r.t.a, 1);

@@ -70,7 +70,7 @@ static inline void bed_down(struct bed *b) {
 /* Until `cond`, for so many seconds; a turn in between. */
 #define BED_UNTIL(t, seconds, cond)                                    \
     do {                                                               \
-        double bed_end = two_now() + test_spin(seconds);               \
+        double bed_end = two_now() + test_timeout(seconds);            \
         while (!(cond) && two_now() < bed_end) test_idle(two_turn(t)); \
         CHECK(cond);                                                   \
     } while (0)

@@ -40,7 +40,7 @@ static uint64_t came(void) {
 /* Both send, until `cond`. */
 #define UNDER_TRAFFIC(t, cond)                                                  \
     do {                                                                        \
-        double traffic_end = two_now() + test_spin(10);                         \
+        double traffic_end = two_now() + test_timeout(10);                      \
         for (unsigned round = 0; !(cond) && two_now() < traffic_end; round++) { \
             survive_send(&sides[round % 2]);                                    \
             survive_turn(sides, t);                                             \

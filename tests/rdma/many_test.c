@@ -18,7 +18,7 @@ static void many_turn(struct many *m) {
 }
 #define MANY_UNTIL(m, cond)                                     \
     do {                                                        \
-        double many_end = two_now() + test_spin(10);            \
+        double many_end = two_now() + test_timeout(10);         \
         while (!(cond) && two_now() < many_end) many_turn((m)); \
         CHECK(cond);                                            \
     } while (0)

@@ -51,7 +51,7 @@ static void storm(const char *transport, uint32_t messages, const char *weather)
         if (there.next + back.next != seen) moved = two_now();
         seen = there.next + back.next;
         CHECK(b.t.errors + b.t.back_errors == 0);
-        CHECK(two_now() - moved < test_spin(10));
+        CHECK(two_now() - moved < test_timeout(10));
     }
     printf("  %s, %s: %u messages in %.1f s\n", transport, weather, messages, two_now() - begin);
     CHECK_EQ(there.wrong + back.wrong, 0);

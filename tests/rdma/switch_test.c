@@ -50,7 +50,7 @@ static void turn(void) {
 }
 #define UNTIL_THAT(cond)                                 \
     do {                                                 \
-        double until_end = two_now() + test_spin(10);    \
+        double until_end = two_now() + test_timeout(10); \
         while (!(cond) && two_now() < until_end) turn(); \
         CHECK(cond);                                     \
     } while (0)

@@ -39,7 +39,7 @@ static void dawdle(unsigned *seed) {
 }
 
 static int poll_until(weft_worker_t *worker, const int *counter, int value) {
-    double end = now() + test_spin(SPIN_S);
+    double end = now() + test_timeout(SPIN_S);
     while (*counter < value && now() < end) weft_worker_progress(worker, 0);
     return *counter >= value;
 }
@@ -101,7 +101,7 @@ static const char *close_worker(struct host *host, const char *verdict) {
 }
 
 static const char *steps_until(struct host *host, int value) {
-    double spin = test_spin(SPIN_S);
+    double spin = test_timeout(SPIN_S);
     while (pings < value) {
         double begin = now();
         host->step(host, (int)(spin * 1e3));

@@ -558,7 +558,7 @@ TEST(messages_of_ucx_of_any_size_come_while_the_worker_waits) {
         ucx_received = 0;
         void *request = ucx.recv(ucx.worker, in, len, UCX_BYTES, 7, ~0ull, ucx_got);
         void *sent = ucx.send(ucx.ep, out, len, UCX_BYTES, 7, ucx_sent);
-        double end = two_now() + test_spin(20);
+        double end = two_now() + test_timeout(20);
         while (!ucx_received && two_now() < end) (void)weft_worker_wait(t.a, 1000);
         CHECK_EQ(ucx_received, 1);
         CHECK(memcmp(in, out, len) == 0);

@@ -109,7 +109,7 @@ static pid_t start(const struct notified *notified, enum way way, enum kind kind
  * they until they have one. */
 #define COMES(t, cond)                                        \
     do {                                                      \
-        double until_end = two_now() + test_spin(60);         \
+        double until_end = two_now() + test_timeout(60);      \
         while (!(cond) && two_now() < until_end) two_turn(t); \
         CHECK(cond);                                          \
     } while (0)

@@ -43,7 +43,7 @@ static void turn(struct world *w) {
 }
 #define TURNS_UNTIL(w, cond)                              \
     do {                                                  \
-        double turns_end = two_now() + test_spin(20);     \
+        double turns_end = two_now() + test_timeout(20);  \
         while (!(cond) && two_now() < turns_end) turn(w); \
         CHECK(cond);                                      \
     } while (0)

@@ -74,7 +74,7 @@ static void flood_make(struct flood *f, const char *transport, const char *rings
     CHECK_EQ(weft_worker_create(p->context, &c, &f->c), 0);
     (heartbeat_ms ? b_dials : c_dials)(f);
     int accepted = heartbeat_ms ? 1 : 2;
-    for (double end = two_now() + test_spin(60);
+    for (double end = two_now() + test_timeout(60);
          !(f->c_ready && f->from_c && p->accepted == accepted) && two_now() < end;
          test_idle(drive(p)))
         weft_worker_progress(f->c, 0);
@@ -125,7 +125,7 @@ static bool send_one(struct flood *f, uint32_t flags) {
 
 /* Until c is kept waiting for a while. */
 static void flood(struct flood *f, uint32_t flags) {
-    for (double last = two_now(); f->sent < FLOOD && two_now() - last < test_spin(0.1);
+    for (double last = two_now(); f->sent < FLOOD && two_now() - last < test_timeout(0.1);
          test_idle(weft_worker_progress(f->c, 0) > 0))
         while (send_one(f, flags)) last = two_now();
     CHECK(f->sent < FLOOD);
@@ -140,14 +140,14 @@ static void others_are_served(struct flood *f) {
         struct tally fetched = {0}, got = {0};
         weft_status_t st =
             weft_atomic_fetch(p->to_b, WEFT_ATOMIC_ADD, 8, 1, 0, &old, at, p->key, OP(&fetched));
-        for (double end = two_now() + test_spin(20);
+        for (double end = two_now() + test_timeout(20);
              st == WEFT_IN_PROGRESS && !fetched.calls && two_now() < end;)
             test_idle(weft_worker_progress(p->a, 0) > 0);
         CHECK(fetched.calls && fetched.status == WEFT_OK);
         if (!fetched.calls) return;
         CHECK_EQ(old, f->added++);
         st = weft_get(p->to_b, back, sizeof back, at, p->key, OP(&got));
-        for (double end = two_now() + test_spin(20);
+        for (double end = two_now() + test_timeout(20);
              st == WEFT_IN_PROGRESS && !got.calls && two_now() < end;)
             test_idle(weft_worker_progress(p->a, 0) > 0);
         CHECK(got.calls && got.status == WEFT_OK);
@@ -160,7 +160,7 @@ static void others_are_served(struct flood *f) {
 static void all_arrive(struct flood *f, unsigned more, uint32_t flags) {
     struct pair *p = &f->p;
     unsigned all = f->sent + more;
-    for (double end = two_now() + test_spin(60); p->arrived < (int)all && two_now() < end;
+    for (double end = two_now() + test_timeout(60); p->arrived < (int)all && two_now() < end;
          test_idle(drive(p))) {
         while (f->sent < all && send_one(f, flags)) continue;
         weft_worker_progress(f->c, 0);
@@ -239,7 +239,7 @@ static void stopped_while_one_waits(const char *transport, const char *rings) {
     struct pollfd fd = {.fd = weft_worker_fd(f.p.b), .events = POLLIN};
     flood(&f, 0);
     CHECK_EQ(weft_worker_stop_thread(f.p.b), 0);
-    for (double end = two_now() + test_spin(60); f.p.arrived < (int)f.sent && two_now() < end;
+    for (double end = two_now() + test_timeout(60); f.p.arrived < (int)f.sent && two_now() < end;
          weft_worker_progress(f.c, 0))
         if (poll(&fd, 1, 10) == 1) CHECK(weft_worker_progress(f.p.b, 7) >= 0);
     all_arrive(&f, (unsigned)test_fewer(1000), 0);
@@ -265,7 +265,7 @@ static void gone_while_it_waits(const char *transport, const char *rings) {
     weft_worker_destroy(f.c);
     f.c = NULL;
     others_are_served(&f);
-    for (double end = two_now() + test_spin(60); !f.p.errors && two_now() < end;)
+    for (double end = two_now() + test_timeout(60); !f.p.errors && two_now() < end;)
         test_idle(drive(&f.p));
     CHECK_EQ(f.p.errors, 1);
     CHECK(f.p.arrived > 0);
@@ -303,8 +303,9 @@ static void sent_to_while_it_waits(const char *transport, const char *rings) {
         weft_iov_t iov = {data[i], sizeof data[i]};
         CHECK_EQ(weft_am_send(f.p.to_a, ECHO, &i, sizeof i, &iov, 1, NULL), WEFT_IN_PROGRESS);
     }
-    usleep((useconds_t)test_spin(20000)); /* the thread has come to its end of room, and sleeps */
-    for (double end = two_now() + test_spin(20); came < RETURNS && two_now() < end;)
+    usleep(
+        (useconds_t)test_timeout(20000)); /* the thread has come to its end of room, and sleeps */
+    for (double end = two_now() + test_timeout(20); came < RETURNS && two_now() < end;)
         test_idle(weft_worker_progress(f.c, 0) > 0);
     CHECK_EQ(came, RETURNS);
     CHECK_EQ(f.p.arrived, 0);
@@ -325,11 +326,12 @@ TEST(one_that_floods_is_sent_to_meanwhile_tcp) {
 /* What it says is not looked at: that is no silence of its own. */
 static void asked_whether_it_lives(const char *transport, const char *rings) {
     struct flood f;
-    heartbeat_ms = (unsigned)test_spin(250);
+    heartbeat_ms = (unsigned)test_timeout(250);
     flood_make(&f, transport, rings);
     heartbeat_ms = 0;
     flood(&f, 0);
-    for (double end = two_now() + test_spin(1.2); two_now() < end; weft_worker_progress(f.p.a, 0))
+    for (double end = two_now() + test_timeout(1.2); two_now() < end;
+         weft_worker_progress(f.p.a, 0))
         test_idle(weft_worker_progress(f.c, 0) > 0);
     all_arrive(&f, (unsigned)test_fewer(1000), 0);
     flood_end(&f);
@@ -352,7 +354,7 @@ static void target_gone(const char *transport, const char *rings) {
     flood(&f, 0);
     weft_worker_destroy(f.p.b);
     f.p.b = NULL;
-    for (double end = two_now() + test_spin(60); !f.lost && two_now() < end;)
+    for (double end = two_now() + test_timeout(60); !f.lost && two_now() < end;)
         test_idle(weft_worker_progress(f.c, 0) > 0);
     CHECK_EQ(f.lost, 1);
     weft_rkey_release(f.p.key);

@@ -449,7 +449,7 @@ TEST(beyond_what_may_be_held_a_thread_that_has_the_callbacks_notifies_all) {
     CHECK_EQ(p.arrived, 0);
     p.main = (pthread_t)0;
     CHECK_EQ(weft_worker_start_thread(p.b, NULL), 0);
-    for (double end = two_now() + test_spin(20); p.arrived < 1000 && two_now() < end;)
+    for (double end = two_now() + test_timeout(20); p.arrived < 1000 && two_now() < end;)
         pause_a_moment(&p);
     CHECK_EQ(weft_worker_stop_thread(p.b), 0);
     CHECK_EQ(p.arrived, 1000);

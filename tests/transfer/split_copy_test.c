@@ -43,7 +43,7 @@ TEST(memory_that_was_in_flight_for_reading_is_in_flight_for_writing_when_that_is
     struct into_pair p;
     char *elsewhere = malloc(LARGE);
     into_up(&p, 1, RIGHTS);
-    double end = two_now() + test_spin(20);
+    double end = two_now() + test_timeout(20);
     /* it is sent out of */
     while (weft_worker_count(p.l.t.a, "protocol.get") == 0 && two_now() < end) {
         struct tally sent = {0}, received = {0};
@@ -80,7 +80,7 @@ TEST(a_sender_that_is_away_is_not_waited_for) {
     until_put_done(&p);
     uint64_t before = put_done(&p);
     post(&p, LEN, 0, &sent, &received);
-    double end = two_now() + test_spin(20);
+    double end = two_now() + test_timeout(20);
     while (!received.calls && two_now() < end) weft_worker_progress(p.l.t.b, 0);
     CHECK(received.calls == 1 && received.status == WEFT_OK && sent.calls == 0);
     check_room(&p, LEN, 0);
@@ -215,7 +215,7 @@ static struct weft_request *until_both_are_at_it(struct into_pair *p, struct tal
     begin(p, 1, 0, sent, received);
     uint64_t before = put_done(p);
     for (int i = 0; i < 2; i++) weft_worker_progress(p->l.t.b, 0);
-    double end = two_now() + test_spin(20);
+    double end = two_now() + test_timeout(20);
     while (put_done(p) == before && two_now() < end) weft_worker_progress(p->l.t.a, 0);
     CHECK(put_done(p) > before && put_done(p) - before < LEN / 4 && sent->calls == 0);
     return list_of(p->l.t.back->requests.next, struct weft_request, of_ep);
@@ -228,7 +228,7 @@ TEST(a_reader_that_sends_early_that_it_has_read_is_put_done_no_more) {
     struct tally sent, received;
     const struct weft_request *reads = until_both_are_at_it(&p, &sent, &received);
     weft__refuse_offer(p.l.t.back->link, reads->peer_id, WEFT_OK);
-    double end = two_now() + test_spin(20);
+    double end = two_now() + test_timeout(20);
     while (!sent.calls && two_now() < end) weft_worker_progress(p.l.t.a, 0);
     CHECK(sent.calls == 1 && sent.status == WEFT_OK);
     uint64_t until = put_done(&p);
@@ -282,7 +282,7 @@ static void play(struct side *s, bool sleeps, uint32_t seed, uint32_t other) {
         CHECK(st == WEFT_OK || st == WEFT_IN_PROGRESS);
         CHECK_EQ(weft_tag_send(s->ep, round, &(weft_iov_t){s->out, len}, 1, OP(&sent)),
                  WEFT_IN_PROGRESS);
-        double end = two_now() + test_spin(30);
+        double end = two_now() + test_timeout(30);
         while ((!sent.calls || !received.calls) && two_now() < end)
             if (weft_worker_progress(s->worker, 0) == 0 && sleeps) doze(s);
         CHECK(sent.status == WEFT_OK && received.status == WEFT_OK && received.calls == 1);

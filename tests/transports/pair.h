@@ -145,7 +145,7 @@ static inline void pair_turn(struct pair *p) {
 /* Drives both until `cond` holds; its value. */
 #define pair_until(p, cond)                                                        \
     ({                                                                             \
-        double pair_end_ = pair_seconds() + test_spin(20);                         \
+        double pair_end_ = pair_seconds() + test_timeout(20);                      \
         bool pair_held_;                                                           \
         while (!(pair_held_ = (cond)) && pair_seconds() < pair_end_) pair_turn(p); \
         pair_held_;                                                                \

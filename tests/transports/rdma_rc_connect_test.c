@@ -170,7 +170,7 @@ TEST(noise_connects_no_one_and_leaves_nothing) {
     uint64_t x = 88172645463325252u;
     char spin[16];
     WANTS_A_DEVICE();
-    snprintf(spin, sizeof spin, "%dms", (int)(1e3 * test_spin(2)));
+    snprintf(spin, sizeof spin, "%dms", (int)(1e3 * test_timeout(2)));
     begin_with(&p, &(weft_setting_t){"connect.timeout", spin}, 1);
     CHECK_EQ(p.iface_b->ops->address(p.iface_b, address, &len), WEFT_OK);
     struct rc_hello hello = {.worker = 1, .buffer = raw_b(&p)->buffer, .flags = RC_FLAG_KEYED};
