@@ -92,21 +92,22 @@ def log_text(outputs):
 
 
 def count_events(tally, path):
-    """A retried test counts by its last run. What does not build counts as failed: tests, and what holds them up."""
+    """A retried test counts by its last run, and each shard. What does not build counts as failed: tests, and what holds them up."""
     runs, broken, culprits = {}, set(), set()
     for event in events(tally, path):
         key = event["id"]
         if "testResult" in event:
             result = event["testResult"]
-            run = (key["testResult"]["label"], key["testResult"].get("run", 1))
+            case = key["testResult"]
+            run = (case["label"], case.get("run", 1), case.get("shard", 1))
             runs[run] = (result["status"], result.get("testActionOutput", []))
         elif "targetCompleted" in key and not event.get("completed", {}).get("success"):
             broken.add(key["targetCompleted"]["label"])
         elif "actionCompleted" in key and not event.get("action", {}).get("success"):
             culprits.add(key["actionCompleted"]["label"])
-    for (label, _), (status, outputs) in sorted(runs.items()):
+    for (label, *_), (status, outputs) in sorted(runs.items()):
         tally.log(label, log_text(outputs), status == "PASSED")
-    for label in sorted(broken - {label for label, _ in runs}):
+    for label in sorted(broken - {label for label, *_ in runs}):
         if label in culprits or label.startswith("//tests") or not culprits:
             tally.fail(label, "does not build")
 

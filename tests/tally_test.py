@@ -154,6 +154,12 @@ class TallyTest(unittest.TestCase):
         self.events.target("//tests:a", False)
         self.assertEqual(self.counts(0, 1, 0), ["not ok //tests:a: one"])
 
+    def test_each_shard_counts(self):
+        self.events.test("//tests:a", "ok one\n", run=1, shard=1, attempt=1)
+        self.events.test("//tests:a", "not ok two\n", "FAILED", run=1, shard=2, attempt=1)
+        self.events.test("//tests:a", "ok three\nok four\n", run=1, shard=3, attempt=1)
+        self.counts(3, 1, 0)
+
     def test_the_last_attempt_counts_and_each_run(self):
         self.events.test("//tests:a", "not ok one\n", "FAILED", run=1, attempt=1)
         self.events.test("//tests:a", "ok one\n", run=1, attempt=2)
