@@ -83,7 +83,8 @@ test_who_ignores_the_request_is_killed() {
         exit 3' "$scratch/ignores")
     expect code "$code" 3
     ms=$((($(date +%s%N) - begin) / 1000000))
-    [ $ms -ge 1900 ] && [ $ms -lt 60000 ] || fail "$ms ms, where the grace is 2 s"
+    # The clock of weft-run may be a faster one (tests/support/slow_clock.c).
+    [ $ms -ge $((1900 / ${WEFT_TEST_SLOW_CLOCK:-1})) ] && [ $ms -lt 60000 ] || fail "$ms ms, where the grace is 2 s"
 }
 
 test_an_interrupt_ends_the_job() {
