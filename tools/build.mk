@@ -18,8 +18,10 @@ fixed_single := -DWEFT_THREADS_FIXED=WEFT_THREAD_SINGLE
 fixed_serialized := -DWEFT_THREADS_FIXED=WEFT_THREAD_SERIALIZED
 
 flags_of = $(shell pkg-config --$(1) $(2) 2>/dev/null)
+# Debian and Fedora have ev.h where the compiler looks, Fedora before 21 in a folder.
+EV := $(or $(call flags_of,cflags,libev),$(patsubst %/ev.h,-I%,$(wildcard /usr/include/libev/ev.h)))
 INSIDE := -std=gnu11 -D_GNU_SOURCE= -fvisibility=hidden -fPIC -I. -Iinclude $(fixed_$(THREADS)) \
-    $(if $(filter yes,$(RDMA)),-DWEFT_HAVE_RDMA) $(call flags_of,cflags,talloc libcrypto) $(call flags_of,cflags,libev) \
+    $(if $(filter yes,$(RDMA)),-DWEFT_HAVE_RDMA) $(call flags_of,cflags,talloc libcrypto) $(EV) \
     $(if $(filter yes,$(RDMA)),$(call flags_of,cflags,libibverbs librdmacm))
 LIBS := $(or $(call flags_of,libs,talloc libcrypto),-ltalloc -lcrypto) -lev -lm -lpthread -ldl
 COMPILE = $(CC) $(INSIDE) $(CFLAGS) $(CPPFLAGS)
