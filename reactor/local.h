@@ -110,7 +110,7 @@ struct reactor {
     struct spin spin;
     uint64_t spun_at; /* when a spin for a host's loop ended in vain; 0: it has come back since */
     unsigned waits_without_spin;
-    bool others_ran;                        /* during a yield of this look */
+    bool others_ran;                        /* during a yield since spin_in_host began */
     struct oversubscription oversubscribed; /* other processes that want this core */
 
     struct reactor_end end;

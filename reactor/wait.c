@@ -144,10 +144,10 @@ void weft__wait_came_back(struct reactor *r) {
  * while, and never longer than `most`. */
 static enum outcome spin_in_host(struct reactor *r) {
     uint64_t ns = spin_look(&r->spin);
+    r->others_ran = false;
     enum outcome outcome = spin(r, ns, weft__real_now() + r->spin.most);
     if (outcome == GONE) return GONE;
     if (r->oversubscribed.is_seen || r->others_ran) r->waits_without_spin = WAITS_WITHOUT_SPIN;
-    r->others_ran = false;
     r->oversubscribed.is_seen = false; /* slow yields of several looks count */
     return outcome;
 }

@@ -72,8 +72,8 @@ static int test_number(const char *variable, int otherwise) {
     return set ? atoi(set) : otherwise;
 }
 
-/* Bazel runs a program that has a shard_count so many times, each time for a part of its tests, and
- * wants a file touched by those that know. */
+/* Bazel runs a program with a shard_count once for each shard, which is a part of its tests. The
+ * program touches a file, by which Bazel learns that it knows of shards. */
 static bool test_is_of_this_shard(int index) {
     const char *known = getenv("TEST_SHARD_STATUS_FILE");
     if (known) close(open(known, O_CREAT | O_WRONLY | O_CLOEXEC, 0666));

@@ -2,7 +2,9 @@
 #include <base/counters.h>
 #include <poll.h>
 #include <reactor/local.h>
+#include <sched.h>
 #include <tests/harness.h>
+#include <time.h>
 #include <unistd.h>
 
 static weft_context_t *context;
@@ -124,6 +126,29 @@ TEST(where_others_want_the_core_it_does_not_look_for_a_while) {
     CHECK_EQ(weft__count(r)->turns, turns);
     weft__reactor_spin(r);
     CHECK(weft__count(r)->turns > turns);
+    close_reactor(r);
+}
+
+/* In place of the C library's: the first yield takes this long, in ns, as where another thread runs
+ * meanwhile. */
+static long first_yield_ns;
+
+int sched_yield(void) {
+    struct timespec pause = {.tv_nsec = first_yield_ns};
+    first_yield_ns = 0;
+    return pause.tv_nsec ? nanosleep(&pause, NULL) : 0;
+}
+
+TEST(after_a_yield_in_which_another_thread_ran_it_does_not_look_for_a_while) {
+    struct reactor *r = open_with("200000");
+    settle(r);
+    r->spin.saved = r->spin.most; /* for a look at full length, which yields */
+    first_yield_ns = 20000;
+    CHECK_EQ(weft__reactor_spin(r), 0);
+    CHECK_EQ(first_yield_ns, 0);
+    uint64_t turns = weft__count(r)->turns;
+    CHECK_EQ(weft__reactor_spin(r), 0);
+    CHECK_EQ(weft__count(r)->turns, turns);
     close_reactor(r);
 }
 
