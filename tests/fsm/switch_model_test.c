@@ -475,20 +475,25 @@ static uint32_t *parent;
 static uint8_t *by;
 static uint32_t n_states;
 
-static uint64_t mixed(uint64_t h) {
-    h = (h ^ h >> 32) * UINT64_C(0xd6e8feb86659fd93);
-    h = (h ^ h >> 32) * UINT64_C(0xd6e8feb86659fd93);
-    return h ^ h >> 32;
+/* Both halves of the product: each bit of either word changes half of the result. */
+static uint64_t mixed(uint64_t h, uint64_t word) {
+    __extension__ typedef unsigned __int128 wide;
+    wide product = (wide)(h ^ UINT64_C(0x9e3779b97f4a7c15)) * (word ^ UINT64_C(0xd6e8feb86659fd93));
+    return (uint64_t)product ^ (uint64_t)(product >> 64);
 }
+/* Two words at a time are mixed with each other, and their sum with what was before: the products
+ * of many pairs are under way at once. */
 static uint64_t fingerprint(const void *p, size_t len) {
-    uint64_t h = len, word;
-    for (const uint8_t *at = p, *end = at + len; at < end; at += sizeof word) {
-        memcpy(&word, at, sizeof word);
-        h = mixed(h ^ word) + 0x9e3779b97f4a7c15;
+    const char *at = p;
+    uint64_t h = len, pair[2];
+    for (size_t i = 0; i < len; i += sizeof pair) {
+        memcpy(pair, at + i, sizeof pair);
+        h = (h << 7 | h >> 57) + mixed(pair[0] + i, pair[1]);
     }
+    h = mixed(h, h >> 32);
     return h ? h : 1;
 }
-_Static_assert(sizeof(struct world) % sizeof(uint64_t) == 0, "read by words");
+_Static_assert(sizeof(struct world) % (2 * sizeof(uint64_t)) == 0, "read by pairs of words");
 
 /* State that is never read again makes no difference. */
 static void forget(void) {
