@@ -18,7 +18,9 @@ enum {
     YIELD_CALLS = 4,       /* nor where a yield took no longer than so many system calls */
     YIELD_LONG_NS = NS_PER_MS,
     CROWD_FACTOR = 50, /* in a crowd the others' work counts into our waiting */
-    WAITS_WITHOUT_SPIN = 64
+    WAITS_WITHOUT_SPIN = 64,
+    LOOKS_AFTER_YIELD = 4, /* a transport may pass over a few after it found no more */
+    VAIN_YIELDS = 4
 };
 
 enum outcome { NOTHING, SOMETHING, GONE };
@@ -140,15 +142,35 @@ void weft__wait_came_back(struct reactor *r) {
     r->spun_at = 0;
 }
 
-/* The host has other things to do, so a worker whose core others want does not look at all for a
- * while, and never longer than `most`. */
-static enum outcome spin_in_host(struct reactor *r) {
+/* A peer that shares the core answers while it has it, and neither sleeps. The host has other
+ * things to do, so a look has one yield, and after a few in vain there is no look for a while. */
+static enum outcome yield_in_host(struct reactor *r) {
+    enum outcome outcome = look_where_due(r);
+    if (outcome != NOTHING) return outcome;
+    yield(r, weft__real_now());
+    for (int i = 0; i < LOOKS_AFTER_YIELD && outcome == NOTHING; i++) outcome = look_where_due(r);
+    if (outcome == GONE) return GONE;
+    r->vain_yields = outcome == NOTHING ? r->vain_yields + 1 : 0;
+    if (r->vain_yields == VAIN_YIELDS) r->waits_without_spin = WAITS_WITHOUT_SPIN;
+    if (!r->waits_without_spin) return outcome;
+    r->shares_core = false;
+    r->vain_yields = 0;
+    return outcome;
+}
+
+/* Never longer than `most`. */
+static enum outcome look_in_host(struct reactor *r) {
+    if (r->shares_core) return yield_in_host(r);
     uint64_t ns = spin_look(&r->spin);
     r->others_ran = false;
     enum outcome outcome = spin(r, ns, weft__real_now() + r->spin.most);
-    if (outcome == GONE) return GONE;
-    if (r->oversubscribed.is_seen || r->others_ran) r->waits_without_spin = WAITS_WITHOUT_SPIN;
-    r->oversubscribed.is_seen = false; /* slow yields of several looks count */
+    if (outcome != GONE) r->shares_core = r->oversubscribed.is_seen || r->others_ran;
+    return outcome;
+}
+
+static enum outcome spin_in_host(struct reactor *r) {
+    enum outcome outcome = look_in_host(r);
+    if (outcome != GONE) r->oversubscribed.is_seen = false; /* slow yields of several looks count */
     return outcome;
 }
 

@@ -165,7 +165,8 @@ WEFT_API weft_status_t weft_worker_wait(weft_worker_t *worker, int timeout_ms);
  * It polls for half of the setting worker.spin after a call that found an event, and for a 25th of
  * it otherwise. After short sleeps it now and then polls for all of it. Polls that find nothing
  * take at most an eighth of the time slept. Not counted are a 25th for each sleep, and a half after
- * the last find. It does not poll while other threads want the core.
+ * the last find. While other threads want the core it yields once a call, and polls after that.
+ * After some yields that brought nothing it does not poll for a while.
  *
  * It returns 0 for a worker with a thread of its own. A negative result is a weft_status_t: BUSY
  * within a callback, WRONG_THREAD, FORKED.
