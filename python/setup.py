@@ -1,7 +1,8 @@
-"""`pip install .` here: the extension and the library inside of it are built by tools/build of the tree around this folder.
+"""`pip install .` here: the extension, the library inside of it and weft-run are built by tools/build of the tree around
+this folder.
 
 Needs what tools/build needs (`tools/setup demo`), and the headers of Python. WEFT_BUILD names a folder of an earlier build;
-WEFT_EXTENSION names an extension that is built already.
+WEFT_EXTENSION names an extension that is built already, and WEFT_RUN the weft-run beside it.
 """
 import glob
 import os
@@ -19,18 +20,28 @@ FREE_THREADED = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
 
 
 class Build(build_ext):
+    """The extension, and beside it the program that `python -m weft.run` runs."""
+
     def build_extension(self, ext):
-        built = os.environ.get("WEFT_EXTENSION") or self.build_by_make()
+        extension, program = os.environ.get("WEFT_EXTENSION"), os.environ.get("WEFT_RUN")
+        if not extension:
+            extension, program = self.build_by_make()
         target = self.get_ext_fullpath(ext.name)
         os.makedirs(os.path.dirname(target), exist_ok=True)
-        shutil.copyfile(built, target)
+        shutil.copyfile(extension, target)
+        if program:
+            copy = shutil.copy(program, os.path.join(os.path.dirname(target), "weft-run"))
+            os.chmod(copy, 0o755)
+            if shutil.which("strip"):
+                subprocess.run(["strip", copy], check=True)
 
     def build_by_make(self):
-        out = os.environ.get("WEFT_BUILD") or os.path.join(os.path.abspath(self.build_temp), "weft")
+        out = os.path.realpath(os.environ.get("WEFT_BUILD") or os.path.join(self.build_temp, "weft"))
+        program = os.path.join(out, "tools/weft-run")
         environ = {**os.environ, "PYTHON": sys.executable}
-        subprocess.run([os.path.join(ROOT, "tools/build"), "--out", out, "python"], check=True, env=environ)
-        [built] = glob.glob(os.path.join(out, "python/weft/_core*.so"))
-        return built
+        subprocess.run([os.path.join(ROOT, "tools/build"), "--out", out, "python", program], check=True, env=environ)
+        [extension] = glob.glob(os.path.join(out, "python/weft/_core*.so"))
+        return extension, program
 
 
 setup(

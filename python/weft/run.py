@@ -1,7 +1,8 @@
 """python -m weft.run [OPTIONS] SCRIPT [ARGUMENTS…]: starts processes of a script, as weft-run does.
 
 All options are weft-run's (`weft-run --help`); `-n 4` starts four. SCRIPT ends with .py, and is run by this interpreter; or
-`-m MODULE`. The program weft-run is looked for in PATH, and in the build beside this package.
+`-m MODULE`. The program weft-run is the one that was installed with this package, else one in PATH, else that of the build
+around this package.
 """
 from __future__ import annotations
 
@@ -12,8 +13,10 @@ import sys
 
 def find_program() -> str | None:
     here = os.path.dirname(os.path.abspath(__file__))
-    beside = os.path.join(here, "..", "..", "tools", "weft-run")
-    return shutil.which("weft-run") or (beside if os.access(beside, os.X_OK) else None)
+    installed = os.path.join(here, "weft-run")
+    built = os.path.join(here, "..", "..", "tools", "weft-run")
+    places = installed, shutil.which("weft-run"), built
+    return next((place for place in places if place and os.access(place, os.X_OK)), None)
 
 
 def command(arguments: list[str], python: str = sys.executable) -> list[str]:

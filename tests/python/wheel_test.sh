@@ -21,7 +21,7 @@ wheel() {
     mkdir -p "$scratch/package"
     cp -rL "$package"/{README.md,pyproject.toml,setup.py,weft} "$scratch/package/"
     chmod -R u+w "$scratch/package"
-    (cd "$scratch/package" && WEFT_EXTENSION=$scratch/package/weft/_core.abi3.so \
+    (cd "$scratch/package" && WEFT_EXTENSION=$scratch/package/weft/_core.abi3.so WEFT_RUN=$bin/tools/weft-run \
         "$python" -m pip wheel -q --no-build-isolation --no-deps --no-index -w "$scratch/wheels" .) || fail "no wheel"
 }
 
@@ -29,7 +29,7 @@ test_pip_makes_one_wheel_for_all_interpreters_from_3_11_on() {
     wheel
     expect "the wheel" "$(cd "$scratch/wheels" && echo *.whl)" "weft-0.1.0-cp311-abi3-linux_$(uname -m).whl"
     held=$("$python" -m zipfile -l "$scratch"/wheels/*.whl)
-    for name in weft/_core.abi3.so weft/py.typed weft/_core.pyi weft/errors.pyi weft/compat/ucp.py weft/dask.py weft/graph.py \
+    for name in weft/_core.abi3.so weft/py.typed weft/_core.pyi weft/errors.pyi weft/compat/ucp.py weft/dask.py weft/graph.py weft/weft-run \
         'dist-info/entry_points.txt'; do
         has "the wheel" "$held" "$name"
     done
@@ -46,6 +46,26 @@ test_the_wheel_is_for_a_platform_that_others_have() {
     wheel
     "$python" -c 'import auditwheel' 2>/dev/null || skip "no auditwheel here"
     has "auditwheel" "$("$python" -m auditwheel show "$scratch"/wheels/*.whl 2>&1 | tr '\n' ' ')" "manylinux_2_[0-9]+"
+}
+
+test_an_installed_wheel_starts_processes_of_a_script() {
+    wheel
+    "$python" -m pip install -q --no-deps --no-index --target "$scratch/run" "$scratch"/wheels/*.whl
+    cat >"$scratch/rank.py" <<'EOF'
+import asyncio, weft
+
+async def main():
+    worker = weft.Worker()
+    team = await weft.teams.create(worker)
+    print("rank", team.rank, "of", team.size, flush=True)
+    await team.barrier()
+
+asyncio.run(main())
+EOF
+    cd "$scratch" || return 1
+    # no weft-run in PATH
+    said=$(PATH=/usr/bin:/bin PYTHONPATH=$scratch/run timeout 100 "$python" -m weft.run -n 2 rank.py 2>&1 | sort | tr '\n' ' ')
+    has "two processes" "$said" "rank 0 of 2.*rank 1 of 2"
 }
 
 test_an_installed_wheel_works_and_dask_finds_it() {
