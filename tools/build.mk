@@ -152,6 +152,7 @@ PYTHON_OBJECTS := $(call objects,$(wildcard python/src/*.c))
 PYTHON_FLAGS = -isystem $(call python_says,print(s.get_path("include"))) $(if $(filter 1,$(FREE_THREADED)),,-DPy_LIMITED_API=0x030b0000)
 python: $(OUT)/python/flags $(PYTHON_OBJECTS) $(OUT)/libweft.a python/core.map
 	@rm -rf $(OUT)/python/weft; mkdir -p $(OUT)/python; cp -r python/weft $(OUT)/python/
+	@$(PYTHON) python/dist_info.py $(OUT)/python
 	$(CC) -shared $(CFLAGS) $(LDFLAGS) -Wl,--version-script=python/core.map -o $(EXTENSION) $(PYTHON_OBJECTS) $(WHOLE) $(LIBS)
 $(PYTHON_OBJECTS): CPPFLAGS += $(PYTHON_FLAGS)
 $(PYTHON_OBJECTS): $(OUT)/python/flags

@@ -79,4 +79,19 @@ test_an_installed_wheel_works_and_dask_finds_it() {
     grep -q '^OK$' said || fail "$(cat said)"
 }
 
+test_dask_finds_a_package_that_is_only_on_pythonpath() {
+    may_run
+    mkdir "$scratch/path"
+    cp -rL "$package/weft" "$scratch/path/"
+    "$python" "$package/dist_info.py" "$scratch/path" || fail "no dist-info"
+    export PYTHONPATH=$scratch/path
+    found=$("$python" -c "from importlib.metadata import entry_points as points, version
+print(version('weft'), [point.value for point in points(group='distributed.comm.backends', name='weft')])")
+    expect "what is known of it" "$found" "0.1.0 ['weft.dask:WeftBackend']"
+    "$python" -c 'import distributed' 2>/dev/null || skip "no distributed here"
+    cd "$scratch" || return 1
+    timeout 100 "$python" "$tests/test_dask.py" Clusters 2>&1 | tail -30 >said
+    grep -q '^OK$' said || fail "$(cat said)"
+}
+
 run_tests
