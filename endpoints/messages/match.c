@@ -56,15 +56,29 @@ void weft__match_again(struct match *m, struct weft_request *req) {
     list_append(next, &req->queued); /* before it */
 }
 
+static struct weft_tag_message *in_order(struct list *node) {
+    return list_of(node, struct weft_tag_message, in_order);
+}
+
+/* Hashes the messages that came since the last search by hash: the newest ones. */
+static void hash_new(struct match *m) {
+    struct list *last = m->unexpected.prev;
+    while (last != &m->unexpected && list_empty(&in_order(last)->in_bucket)) last = last->prev;
+    for (struct list *n = last->next; n != &m->unexpected; n = n->next) {
+        struct weft_tag_message *message = in_order(n);
+        message->tag_hash = weft__match_hash(m, message->tag);
+        weft__hash_table_add(&m->by_tag, message->worker, &message->in_bucket);
+    }
+}
+
 struct weft_tag_message *weft__match_unexpected_among(struct match *m, uint64_t tag,
                                                       uint64_t mask) {
     if (list_empty(&m->unexpected)) m->slow &= ~(uint32_t)MATCH_UNEXPECTED;
     if (list_empty(&m->unexpected)) return NULL;
-    /* Usually the oldest one: then nothing is hashed. */
-    struct weft_tag_message *oldest =
-        list_of(m->unexpected.next, struct weft_tag_message, in_order);
+    struct weft_tag_message *oldest = in_order(m->unexpected.next);
     if (fits_match(oldest->tag, tag, mask)) return oldest;
     if (mask == UINT64_MAX) {
+        hash_new(m);
         struct list *bucket = weft__hash_table_list(&m->by_tag, weft__match_hash(m, tag));
         list_for_each(n, bucket) {
             struct weft_tag_message *message = list_of(n, struct weft_tag_message, in_bucket);
@@ -82,8 +96,6 @@ struct weft_tag_message *weft__match_unexpected_among(struct match *m, uint64_t 
 void weft__match_add(struct match *m, struct weft_tag_message *message) {
     m->slow |= MATCH_UNEXPECTED;
     list_append(&m->unexpected, &message->in_order);
-    message->tag_hash = weft__match_hash(m, message->tag);
-    weft__hash_table_add(&m->by_tag, message->worker, &message->in_bucket);
     if (message->offer) weft__hash_table_add(&m->by_offer, message->worker, &message->in_offers);
 }
 
@@ -101,6 +113,7 @@ void weft__match_remove(struct match *m, struct weft_tag_message *message) {
 void weft__match_take(struct match *m, struct weft_tag_message *message) {
     if (message->unexpected_bytes == &m->left) weft__match_read(message);
     leave_match(m, message);
+    message->taken = true;
     list_append(&m->taken, &message->in_order);
 }
 

@@ -22,6 +22,7 @@ struct weft_tag_message {
     uint32_t number; /* of a message in fragments */
     uint64_t came;   /* bytes received of it */
     uint8_t memory;  /* an offer: a weft_mem_type_t, of the payload in the sender */
+    bool taken;      /* by weft__match_take */
     /* an offer: bytes below that say of device memory; 0: none */
     uint16_t device_len;
     uint8_t bytes[]; /* the payload of a whole message */
@@ -44,8 +45,10 @@ struct match {
     struct list unexpected; /* all, in order of arrival */
     /* exact tags, by an unkeyed hash: the program chooses them */
     struct list posted[MATCH_BUCKETS];
-    struct siphash_key key;   /* of the other hashes: peers choose the numbers */
-    struct hash_table by_tag; /* those of `unexpected` */
+    struct siphash_key key; /* of the other hashes: peers choose the numbers */
+    /* Of `unexpected`, but for the newest: a search enters them that the oldest does not answer.
+     * Usually the oldest does, and nothing is hashed. */
+    struct hash_table by_tag;
     /* offers in `unexpected` and `taken`, by link and sender's request */
     struct hash_table by_offer;
     struct list taken;   /* taken out of matching, not yet received */

@@ -258,7 +258,7 @@ bool weft__tag_offer_withdrawn(struct link *link, uint32_t offer) {
     struct weft_tag_message *message = find_offer(link, offer);
     if (!message) return false;
     weft__tag_give_back(link->worker, message);
-    if (list_empty(&message->in_bucket)) {
+    if (message->taken) {
         message->ep = 0;
     } else {
         weft__match_remove(&link->worker->match, message);

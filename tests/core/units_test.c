@@ -141,6 +141,7 @@ TEST(matching_agrees_with_a_plain_list) {
         uint64_t tag = (unsigned)rand_r(&seed) % 20, mask = rand_r(&seed) % 3 ? UINT64_MAX : 0x1c;
         if (rand_r(&seed) % 2 && next < N) {
             messages[next].tag = tag;
+            list_init(&messages[next].in_bucket);
             list_init(&messages[next].in_offers);
             list_init(&messages[next].of_ep);
             messages[next].worker = memory;

@@ -18,6 +18,12 @@ static void fresh(const char *transport) {
     raw.n_received = 0;
 }
 
+static uint32_t n_waiting(const struct match *match) {
+    uint32_t n = 0;
+    list_for_each(node, &match->unexpected) n++;
+    return n;
+}
+
 static uint32_t longest(struct hash_table *table) {
     uint32_t most = 0;
     for (uint32_t i = 0; i < table->n_buckets; i++) {
@@ -67,6 +73,8 @@ TEST_WIRES(offers_and_tags_that_would_collide_stand_in_short_lists) {
         if (i % 64 == 0) raw_turn(&raw);
     }
     RAW_UNTIL(&raw, match->by_offer.n == OFFERS);
+    CHECK_EQ(match->by_tag.n, 0); /* no receive has searched */
+    CHECK(!weft__match_unexpected(match, 1, UINT64_MAX));
     CHECK_EQ(match->by_tag.n, OFFERS);
     CHECK(longest(&match->by_offer) <= LONGEST);
     CHECK(longest(&match->by_tag) <= LONGEST);
@@ -81,6 +89,39 @@ TEST_WIRES(offers_and_tags_that_would_collide_stand_in_short_lists) {
     CHECK_EQ(match->by_tag.n, 0);
     CHECK_EQ(raw.victim_errors, 0);
     raw_close(&raw);
+}
+
+/* Each message is hashed once, by the first search that the oldest does not answer; messages that
+ * are taken in order never are. */
+TEST(a_message_is_hashed_by_the_first_search_that_needs_it) {
+    enum { N = 6 };
+    static struct match match;
+    static struct weft_tag_message message[N];
+    void *memory = talloc_new(NULL);
+    weft__match_init(&match);
+    for (int i = 0; i < N; i++) {
+        message[i] = (struct weft_tag_message){.worker = memory, .tag = 10 + (uint64_t)i};
+        list_init(&message[i].in_bucket);
+        list_init(&message[i].in_offers);
+        list_init(&message[i].of_ep);
+    }
+    for (int i = 0; i < 3; i++) weft__match_add(&match, &message[i]);
+    for (int i = 0; i < 2; i++) {
+        CHECK(weft__match_unexpected(&match, 10 + (uint64_t)i, UINT64_MAX) == &message[i]);
+        weft__match_remove(&match, &message[i]);
+    }
+    for (int i = 3; i < 5; i++) weft__match_add(&match, &message[i]);
+    CHECK_EQ(match.by_tag.n, 0);
+    CHECK(weft__match_unexpected(&match, 14, UINT64_MAX) == &message[4]);
+    CHECK_EQ(match.by_tag.n, 3);
+    weft__match_remove(&match, &message[4]);
+    weft__match_add(&match, &message[5]);
+    CHECK_EQ(match.by_tag.n, 2);
+    CHECK(weft__match_unexpected(&match, 13, UINT64_MAX) == &message[3]);
+    CHECK(weft__match_unexpected(&match, 15, UINT64_MAX) == &message[5]);
+    CHECK_EQ(match.by_tag.n, 3);
+    CHECK(!weft__match_unexpected(&match, 16, UINT64_MAX));
+    talloc_free(memory);
 }
 
 /* An endpoint that goes takes its own offers, and looks at no others. */
@@ -143,7 +184,7 @@ TEST_WIRES(a_message_in_many_parts_comes_whole) {
         send_part(3, i * PART, out + i * PART, PART);
         if (i % 8 == 0) raw_turn(&raw);
     }
-    RAW_UNTIL(&raw, raw.t.a->match.by_tag.n == 1);
+    RAW_UNTIL(&raw, n_waiting(&raw.t.a->match) == 1);
     weft_status_t st = weft_tag_recv(raw.t.a, 9, UINT64_MAX, &iov, 1, NULL, OP(&got));
     CHECK_EQ(st, WEFT_OK);
     CHECK(memcmp(in, out, sizeof in) == 0);
@@ -171,7 +212,7 @@ TEST_WIRES(half_messages_stand_with_their_endpoints) {
         send_part(i, 40, half, 60);
         if (i % 16 == 0) raw_turn(&raw);
     }
-    RAW_UNTIL(&raw, raw.t.a->match.by_tag.n == HALVES);
+    RAW_UNTIL(&raw, n_waiting(&raw.t.a->match) == HALVES);
     for (uint32_t i = 0; i < HALVES; i++) CHECK(list_empty(&ep[i]->tags->gathering));
     raw_close(&raw);
 }
