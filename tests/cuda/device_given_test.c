@@ -144,18 +144,9 @@ static void one_sided(struct scene *g) {
     gpu.release(device);
 }
 
-/* Of workers in two contexts. */
-#define TEST_BOTH(name)                      \
-    static void name(const char *transport); \
-    TEST(name##_shm) {                       \
-        name("shm");                         \
-    }                                        \
-    TEST(name##_tcp) {                       \
-        name(test_network());                \
-    }                                        \
-    static void name(const char *transport)
+/* ---- workers in two contexts ----------------------------------------------------------------- */
 
-TEST_BOTH(a_worker_copies_in_the_context_and_stream_that_it_was_given) {
+TEST_WIRES(a_worker_copies_in_the_context_and_stream_that_it_was_given) {
     struct scene g;
     WANTS_THE_DOUBLE();
     void *other = gpu.context_create(), *stream = gpu_stream();
@@ -205,12 +196,12 @@ static void read_behind_work(const char *transport) {
     CHECK_EQ(gpu.stream_destroy(stream), 0);
     given_down(&g);
 }
-TEST_BOTH(a_message_is_read_behind_the_work_of_the_given_stream) {
+TEST_WIRES(a_message_is_read_behind_the_work_of_the_given_stream) {
     WANTS_THE_DOUBLE();
     read_behind_work(transport);
 }
 /* The receiver could copy it by itself (CUDA IPC), but not in the stream. */
-TEST_BOTH(a_receiver_on_this_host_does_not_read_before_the_work_of_the_given_stream) {
+TEST_WIRES(a_receiver_on_this_host_does_not_read_before_the_work_of_the_given_stream) {
     WANTS_THE_DOUBLE();
     ipc = "on";
     read_behind_work(transport);

@@ -238,15 +238,4 @@ static inline void raw_close(struct raw *r) {
     two_down(&r->t);
 }
 
-/* On each transport with a wire. */
-#define TEST_WIRES(name)                     \
-    static void name(const char *transport); \
-    TEST(name##_shm) {                       \
-        name("shm");                         \
-    }                                        \
-    TEST(name##_tcp) {                       \
-        name(test_network());                \
-    }                                        \
-    static void name(const char *transport)
-
 #endif

@@ -150,6 +150,17 @@ static inline void tally(weft_status_t status, void *arg) {
     }                                        \
     static void name(const char *transport)
 
+/* Each of those with a wire. */
+#define TEST_WIRES(name)                     \
+    static void name(const char *transport); \
+    TEST(name##_shm) {                       \
+        name("shm");                         \
+    }                                        \
+    TEST(name##_tcp) {                       \
+        name(test_network());                \
+    }                                        \
+    static void name(const char *transport)
+
 /* Bytes that show where they belong. */
 static inline void pattern(void *to, size_t len, unsigned seed) {
     unsigned char *p = to;
