@@ -2,7 +2,7 @@
 # The wheel that `pip wheel .` makes of the package: its ABI, its platform, and what an installation of it can do.
 . tests/check.sh
 
-package=$PWD/python tests=$PWD/tests/python
+package=$PWD/python tests=$PWD/tests/python weft_run=$(cd "$bin/tools" && pwd)/weft-run
 python=${PYTHON:-${WEFT_TEST_PYTHON:-$PWD/out/setup/python/bin/python3}}
 [ -e "$python" ] || python=/usr/bin/python3
 export PYTHONDONTWRITEBYTECODE=1 PIP_DISABLE_PIP_VERSION_CHECK=1 WEFT_CALIBRATION=off
@@ -21,7 +21,7 @@ wheel() {
     mkdir -p "$scratch/package"
     cp -rL "$package"/{README.md,pyproject.toml,setup.py,weft} "$scratch/package/"
     chmod -R u+w "$scratch/package"
-    (cd "$scratch/package" && WEFT_EXTENSION=$scratch/package/weft/_core.abi3.so WEFT_RUN=$bin/tools/weft-run \
+    (cd "$scratch/package" && WEFT_EXTENSION=$scratch/package/weft/_core.abi3.so WEFT_RUN=$weft_run \
         "$python" -m pip wheel -q --no-build-isolation --no-deps --no-index -w "$scratch/wheels" .) || fail "no wheel"
 }
 
