@@ -111,7 +111,7 @@ struct reactor {
     uint64_t spun_at; /* when a spin for a host's loop ended in vain; 0: it has come back since */
     unsigned waits_without_spin;
     unsigned vain_yields;                   /* of a host's loop, in a row */
-    bool others_ran;                        /* during a yield since spin_in_host began */
+    bool others_ran;                        /* during a yield since look_in_host began */
     bool shares_core;                       /* a host's loop yields before it looks */
     struct oversubscription oversubscribed; /* other processes that want this core */
 

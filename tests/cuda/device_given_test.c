@@ -54,11 +54,11 @@ static const char *ipc = "off"; /* most tests count each copy of the worker */
 
 static weft_worker_t *stub_worker(struct scene *g, const char *transport) {
     weft_setting_t setting = {"cuda.ipc", ipc};
-    weft_context_params_t params = {.settings = &setting, .n_settings = 1, .associated = 1};
-    weft_worker_params_t stub = {.transports = transport, .associated = 1};
+    weft_context_params_t of_context = {.settings = &setting, .n_settings = 1, .associated = 1};
+    weft_worker_params_t of_worker = {.transports = transport, .associated = 1};
     weft_worker_t *worker;
-    CHECK_EQ(weft_context_create(&params, &g->context), 0);
-    CHECK_EQ(weft_worker_create(g->context, &stub, &worker), 0);
+    CHECK_EQ(weft_context_create(&of_context, &g->context), 0);
+    CHECK_EQ(weft_worker_create(g->context, &of_worker, &worker), 0);
     return worker;
 }
 

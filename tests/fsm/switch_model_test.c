@@ -475,7 +475,7 @@ static uint32_t *parent;
 static uint8_t *by;
 static uint32_t n_states;
 
-/* Both halves of the product: each bit of either word changes half of the result. */
+/* Both halves of the product, so that each bit of either word reaches all of the result. */
 static uint64_t mixed(uint64_t h, uint64_t word) {
     __extension__ typedef unsigned __int128 wide;
     wide product = (wide)(h ^ UINT64_C(0x9e3779b97f4a7c15)) * (word ^ UINT64_C(0xd6e8feb86659fd93));

@@ -266,7 +266,7 @@ TEST(receives_whose_messages_break_off_together_are_posted_in_their_order) {
         send_long(&t, 7, LONG, &sent[0]);
         half_way(&t, &r[0]);
         send_long(&other, 7, LONG, &sent[1]);
-        UNTIL(&other, places(&r[1])); /* of the first, no more is sent meanwhile */
+        UNTIL(&other, places(&r[1])); /* the first sender is not driven */
         ep[0] = t.ep, ep[1] = other.ep;
         for (unsigned i = 0; i < 2; i++) {
             shutdown(tcp_lane(ep[i ^ first]->link->lane)->watch.fd, SHUT_RDWR);

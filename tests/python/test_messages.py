@@ -66,7 +66,7 @@ class Tagged(Case):
             self.assertEqual(made, [])
 
     async def test_there_is_no_thread_and_no_task_of_the_library(self):
-        before = set(os.listdir("/proc/self/task"))  # a thread of an earlier test may end meanwhile
+        before = set(os.listdir("/proc/self/task"))  # a thread of an earlier test may end before the comparison
         async with pair() as (client, server):
             for size in (8, 1 << 20):
                 waits = asyncio.ensure_future(server.recv(bytearray(size)))

@@ -130,7 +130,7 @@ TEST(where_others_want_the_core_it_does_not_look_for_a_while) {
 }
 
 /* In place of the C library's: the first yield takes this long, in ns, as where another thread runs
- * meanwhile; and what that thread writes to. */
+ * in it; and what that thread writes to. */
 static long first_yield_ns;
 static unsigned n_yields;
 static int written_by_others = -1;

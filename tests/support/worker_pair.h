@@ -135,22 +135,8 @@ static inline void tally(weft_status_t status, void *arg) {
 /* Of a close in good order, for which the setting close.timeout may be short. */
 #define CLOSE_OP(tally_p) (&(weft_op_t){.done = tally, .arg = (tally_p), .deadline_ms = 60000})
 
-/* Each of the real transports: `TEST_EACH(name) { ... transport ... }` makes name_self, name_shm
+/* Each real transport between two workers: `TEST_WIRES(name) { ... transport ... }` makes name_shm
  * and name_tcp. */
-#define TEST_EACH(name)                      \
-    static void name(const char *transport); \
-    TEST(name##_self) {                      \
-        name("self");                        \
-    }                                        \
-    TEST(name##_shm) {                       \
-        name("shm");                         \
-    }                                        \
-    TEST(name##_tcp) {                       \
-        name(test_network());                \
-    }                                        \
-    static void name(const char *transport)
-
-/* Each of those with a wire. */
 #define TEST_WIRES(name)                     \
     static void name(const char *transport); \
     TEST(name##_shm) {                       \
@@ -160,6 +146,14 @@ static inline void tally(weft_status_t status, void *arg) {
         name(test_network());                \
     }                                        \
     static void name(const char *transport)
+
+/* Each real transport: makes name_self, too. */
+#define TEST_EACH(name)                      \
+    static void name(const char *transport); \
+    TEST(name##_self) {                      \
+        name("self");                        \
+    }                                        \
+    TEST_WIRES(name)
 
 /* Bytes that show where they belong. */
 static inline void pattern(void *to, size_t len, unsigned seed) {
