@@ -58,7 +58,8 @@ static const char usage[] =
     "(on the "
     "first GPU),\nmanaged and pinned. It stays as it is, unless --fresh has each message written "
     "before it is "
-    "sent.\n";
+    "sent,\nand what a rank gives to a collective before each operation. The writing is in the "
+    "times.\n";
 
 enum { BAD_USAGE = 2, MAX_RESULTS = 64 };
 static const size_t largest_size = 1u << 30;
@@ -217,6 +218,8 @@ static bool settle_test(struct perf_options *o) {
     if (kind->flags & PERF_TEAM && (o->listen || o->connect))
         wrong = "a collective needs a team: --ranks, or weft-run";
     if (o->persistent && !(kind->flags & PERF_TEAM)) wrong = "only a collective is persistent";
+    if (o->fresh && !(kind->flags & PERF_WRITTEN))
+        wrong = "--fresh writes messages, and what a rank gives to a collective";
     if (kind->flags & PERF_POLLED && o->mode != MODE_POLL) wrong = "this test polls";
     if (kind->flags & PERF_WAITING && o->mode_set && o->mode != MODE_WAIT)
         wrong = "this test waits: --mode wait";

@@ -205,6 +205,25 @@ test_persistent_collectives() {
     expect 'a persistent message' "$(exit_code $perf --test am_lat --persistent)" 2
 }
 
+# Each rank checks that the last operation brought what was written before it. A broadcast to nobody
+# copies nothing: what it takes is the writing of 16 MiB.
+test_collectives_of_what_was_just_written() {
+    local test options
+    for test in allreduce bcast allgather reduce gather scatter alltoall alltoallv reduce_scatter; do
+        for options in "--size 8" "--size 13" "--size 64k" "--size 32 --persistent --mode wait"; do
+            timeout 60 $perf --test $test --fresh --ranks 3 --seconds 0.02 $options --json >"$scratch/rows"
+            check_notes 'r["test"] == "'$test'"' 'r["p50_us"] > 0'
+        done
+    done
+    for options in "" --fresh; do
+        timeout 60 $perf --test bcast --ranks 1 --size 16m --seconds 0.02 $options --json >"$scratch/bcast$options"
+    done
+    python3 -c 'import json, sys; kept, written = (json.load(open(f))["p50_us"] for f in sys.argv[1:]); assert written > 10 * kept, sys.argv' \
+        "$scratch/bcast" "$scratch/bcast--fresh"
+    expect 'a barrier of nothing' "$($perf --test barrier --fresh 2>&1 | head -1)" \
+        "weft-perf: barrier: --fresh writes messages, and what a rank gives to a collective"
+}
+
 test_more_ranks_than_cores() {
     timeout 60 $perf --test allreduce --ranks 5 --size 64 --seconds 0.05 --json >"$scratch/rows"
     check_json "$scratch/rows" allreduce auto poll 64

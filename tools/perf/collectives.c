@@ -1,6 +1,7 @@
 /* Collectives back to back. The root of a broadcast rotates, so that no rank runs ahead. */
 #include "perf.h"
 #include <stdlib.h>
+#include <string.h>
 
 enum { WARM_UP = 20 };
 /*
@@ -23,6 +24,15 @@ static const uint64_t *equal_blocks(const struct perf *p, size_t size) {
     return blocks;
 }
 
+static bool sums(const struct perf *p) {
+    enum perf_test test = p->options.test;
+    return test == TEST_ALLREDUCE || test == TEST_REDUCE || test == TEST_REDUCE_SCATTER;
+}
+
+static bool are_floats(const struct perf *p, size_t size) {
+    return sums(p) && size % sizeof(float) == 0;
+}
+
 static weft_coll_args_t args_of(const struct perf *p, size_t size, uint32_t root) {
     static const weft_coll_kind_t kinds[N_TESTS] = {
         [TEST_ALLREDUCE] = WEFT_COLL_ALLREDUCE, [TEST_BCAST] = WEFT_COLL_BCAST,
@@ -31,9 +41,7 @@ static weft_coll_args_t args_of(const struct perf *p, size_t size, uint32_t root
         [TEST_ALLTOALL] = WEFT_COLL_ALLTOALL,   [TEST_REDUCE_SCATTER] = WEFT_COLL_REDUCE_SCATTER,
         [TEST_BARRIER] = WEFT_COLL_BARRIER,     [TEST_ALLTOALLV] = WEFT_COLL_ALLTOALLV};
     weft_coll_kind_t kind = kinds[p->options.test];
-    bool reduces =
-        kind == WEFT_COLL_ALLREDUCE || kind == WEFT_COLL_REDUCE || kind == WEFT_COLL_REDUCE_SCATTER;
-    bool floats = reduces && size % sizeof(float) == 0;
+    bool floats = are_floats(p, size);
     if (kind == WEFT_COLL_BARRIER) return (weft_coll_args_t){.kind = kind};
     const uint64_t *blocks = kind == WEFT_COLL_ALLTOALLV ? equal_blocks(p, size) : NULL;
     return (weft_coll_args_t){.kind = kind,
@@ -45,6 +53,58 @@ static weft_coll_args_t args_of(const struct perf *p, size_t size, uint32_t root
                               .type = floats ? WEFT_FLOAT32 : WEFT_UINT8,
                               .reduction = WEFT_SUM,
                               .root = root};
+}
+
+/* ---- fresh: a rank writes what it gives before each operation -------------------------------- */
+
+enum who { EACH, ROOT };
+struct flow { /* who gives and who takes, and whether that is a block for each rank */
+    enum who gives, takes;
+    bool gives_blocks, takes_blocks;
+};
+static const struct flow flows[N_TESTS] = {
+    [TEST_ALLREDUCE] = {EACH, EACH, false, false},     [TEST_BCAST] = {ROOT, EACH, false, false},
+    [TEST_ALLGATHER] = {EACH, EACH, false, true},      [TEST_REDUCE] = {EACH, ROOT, false, false},
+    [TEST_GATHER] = {EACH, ROOT, false, true},         [TEST_SCATTER] = {ROOT, EACH, true, false},
+    [TEST_ALLTOALL] = {EACH, EACH, true, true},        [TEST_ALLTOALLV] = {EACH, EACH, true, true},
+    [TEST_REDUCE_SCATTER] = {EACH, EACH, true, false},
+};
+
+/* Of this rank, in an operation of that number. */
+static size_t bytes_of(const struct perf *p, enum who who, bool blocks, size_t size, uint64_t i) {
+    if (who == ROOT && i % p->size != p->rank) return 0;
+    return size * (blocks ? p->size : 1);
+}
+
+/* The same value in all ranks, another one in the next operation, and never zero. */
+static unsigned value_of(uint64_t i) {
+    return 1 + (unsigned)(i % 97);
+}
+
+static void write_given(const struct perf *p, size_t size, uint64_t i) {
+    const struct flow *flow = &flows[p->options.test];
+    size_t len = bytes_of(p, flow->gives, flow->gives_blocks, size, i);
+    if (!are_floats(p, size)) {
+        memset(p->out, (int)value_of(i), len);
+        return;
+    }
+    float *out = p->out, value = (float)value_of(i);
+    for (size_t k = 0; k < len / sizeof *out; k++) out[k] = value;
+}
+
+/* What the last operation brought is what all wrote before it, or the sum of that. */
+static void check_taken(const struct perf *p, size_t size, uint64_t i) {
+    const struct flow *flow = &flows[p->options.test];
+    size_t len = bytes_of(p, flow->takes, flow->takes_blocks, size, i);
+    unsigned expected = value_of(i) * (sums(p) ? p->size : 1);
+    const unsigned char *bytes = p->options.test == TEST_BCAST ? p->out : p->in;
+    const float *values = p->in;
+    bool right = true;
+    if (are_floats(p, size))
+        for (size_t k = 0; k < len / sizeof *values; k++) right &= values[k] == (float)expected;
+    else
+        for (size_t k = 0; k < len; k++) right &= bytes[k] == (unsigned char)expected;
+    if (!right) perf_die("what was received is not what was written", WEFT_ERR_INTERNAL);
 }
 
 /* ---- persistent: a handle for each root ------------------------------------------------------ */
@@ -99,7 +159,10 @@ static uint64_t run_collectives(struct perf *p, size_t size, uint64_t n, uint64_
     uint64_t at = perf_now(), i = 0;
     while (i < n) {
         uint64_t end = i + batch < n ? i + batch : n, weight = end - i;
-        for (; i < end; i++) one(p, size, i);
+        for (; i < end; i++) {
+            if (p->options.fresh) write_given(p, size, i);
+            one(p, size, i);
+        }
         uint64_t now = perf_now();
         histogram_add(&p->histogram, (double)(now - at) / (double)weight, weight);
         at = now;
@@ -135,6 +198,7 @@ static void measure_collectives(struct perf *p, size_t size, struct perf_result 
     uint64_t begin = perf_now();
     uint64_t n = run_collectives(p, size, plan[0], plan[1]);
     perf_fill(p, 1, (double)(perf_now() - begin) / 1e9, perf_cpu_s() - cpu, n, result_p);
+    if (p->options.fresh) check_taken(p, size, n - 1);
     free_persistent(p);
 }
 

@@ -27,7 +27,8 @@ enum { /* of a test: see tests.def */
        PERF_SIZELESS = 16,
        PERF_TEAM = 32,
        PERF_NONEMPTY = 64,
-       PERF_BLOCKS = 128
+       PERF_BLOCKS = 128,
+       PERF_WRITTEN = 256
 };
 
 struct perf;
@@ -80,7 +81,7 @@ struct perf_options {
     int core;            /* -1: by rank */
     unsigned exposed;    /* PERF_SENT | PERF_RECEIVED: from, or into, the library's memory */
     enum perf_cuda cuda; /* not NONE: memory of that kind, and `exposed` is 0 */
-    bool fresh;          /* each message is written before it is sent */
+    bool fresh;          /* what is sent is written before each operation */
     bool persistent;     /* a collective is described once, and started */
     uint32_t window;     /* operations under way in streams */
 };
