@@ -1,5 +1,6 @@
 #include "match.h"
 
+#include "message_memory.h"
 #include "unread.h"
 
 static uint32_t tag_hash(const struct list *member) {
@@ -120,7 +121,7 @@ void weft__match_take(struct match *m, struct weft_tag_message *message) {
 static void drop_match(struct match *m, struct weft_tag_message *message) {
     weft__match_read(message);
     weft__match_remove(m, message);
-    talloc_free(message);
+    weft__message_free(message);
 }
 
 void weft__match_read(struct weft_tag_message *message) {

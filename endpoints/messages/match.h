@@ -38,6 +38,11 @@ enum {
     MATCH_LEASED = 16      /* tags with the highest bit belong to leases: there was one */
 };
 
+/* A block of a short message that is not in use. */
+struct spare_message {
+    struct spare_message *next;
+};
+
 struct match {
     uint32_t slow;          /* MATCH_… bits */
     struct list submit_any; /* with a mask */
@@ -51,7 +56,9 @@ struct match {
     struct hash_table by_tag;
     /* offers in `unexpected` and `taken`, by link and sender's request */
     struct hash_table by_offer;
-    struct list taken;   /* taken out of matching, not yet received */
+    struct list taken; /* taken out of matching, not yet received */
+    struct spare_message *spare;
+    uint32_t n_spare;
     uint32_t left;       /* bytes in `unexpected` whose link is gone */
     uint32_t placements; /* number of placements so far */
 };

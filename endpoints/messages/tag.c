@@ -4,6 +4,7 @@
 #include <transports/copy.h>
 
 #include "leased.h"
+#include "message_memory.h"
 #include "tag.h"
 #include "tag_fragments.h"
 #include "unread.h"
@@ -121,9 +122,7 @@ struct weft_tag_message *weft__tag_unexpected(struct weft_ep *ep, uint64_t tag, 
         return NULL;
     }
     if (!weft__match_may_leave(ep, len + MESSAGE_COST)) return NULL;
-    /* Not zeroed: what an unread byte costs must not depend on what the peer announces. */
-    struct weft_tag_message *message =
-        weft__realloc(worker, NULL, sizeof *message + room, "unexpected message");
+    struct weft_tag_message *message = weft__message_new(worker, room);
     if (!message) {
         weft__ep_violation(ep, WEFT_ERR_NO_MEMORY, "no memory for an unexpected message");
         return NULL;
@@ -262,7 +261,7 @@ bool weft__tag_offer_withdrawn(struct link *link, uint32_t offer) {
         message->ep = 0;
     } else {
         weft__match_remove(&link->worker->match, message);
-        talloc_free(message);
+        weft__message_free(message);
     }
     return true;
 }
@@ -289,7 +288,7 @@ weft_status_t weft__tag_receive_message(struct weft_request *req,
         st = take_whole(req, ep, message->bytes, message->len);
     weft__tag_give_back(worker, message);
     weft__match_remove(&worker->match, message);
-    talloc_free(message);
+    weft__message_free(message);
     return st;
 }
 

@@ -3,6 +3,7 @@
  * come; otherwise the message is gathered, and is matched when it is whole.
  */
 #include "tag_fragments.h"
+#include "message_memory.h"
 
 #include <base/counters.h>
 #include <transports/copy.h>
@@ -76,7 +77,7 @@ static struct weft_tag_message *message_under_way(const struct weft_ep *ep) {
 static void drop_fragments(struct weft_ep *ep, struct weft_tag_message *message) {
     weft__tag_give_back(ep->worker, message);
     list_remove(&message->in_order);
-    talloc_free(message);
+    weft__message_free(message);
 }
 
 /* Its sender will not send the rest. */

@@ -15,6 +15,7 @@
 #include <endpoints/lanes/negotiate.h>
 #include <endpoints/lanes/usage_worker.h>
 #include <endpoints/messages/am.h>
+#include <endpoints/messages/message_memory.h>
 #include <endpoints/messages/stream.h>
 #include <endpoints/messages/tag.h>
 #include <endpoints/messages/tag_fragments.h>
@@ -97,7 +98,7 @@ static void drop_messages(struct match *m, struct list *queue) {
     while ((node = queue->next) != queue) {
         struct weft_tag_message *message = list_of(node, struct weft_tag_message, in_order);
         weft__match_remove(m, message);
-        talloc_free(message);
+        weft__message_free(message);
     }
 }
 

@@ -149,6 +149,40 @@ TEST_EACH(unexpected_messages_stay_within_the_credit) {
     two_down(&t);
 }
 
+/* `n` messages of up to 130 bytes wait all at the same time, and are received last first. */
+static void wait_together(struct two *t, int n) {
+    static unsigned char out[200], in[200];
+    for (int i = 0; i < n; i++) {
+        struct tally s = {0};
+        pattern(out, (size_t)i % 130, (unsigned)i);
+        weft_status_t st = send(t, (uint64_t)i, out, (size_t)i % 130, &s);
+        UNTIL(t, settled(st, &s) &&
+                     weft_tag_probe(two_b(t), (uint64_t)i, UINT64_MAX, NULL) == WEFT_OK);
+    }
+    for (int i = n; i-- > 0;) {
+        struct tally r = {0};
+        weft_tag_info_t info;
+        weft_status_t st = receive(t, (uint64_t)i, UINT64_MAX, in, sizeof in, &info, &r);
+        UNTIL(t, settled(st, &r));
+        CHECK_EQ(info.len, (size_t)i % 130);
+        CHECK(is_pattern(in, info.len, (unsigned)i));
+    }
+}
+
+/* The worker keeps blocks of short messages, but not of all that ever waited. */
+TEST_EACH(unexpected_messages_use_the_memory_of_earlier_ones) {
+    struct two t;
+    two_up(&t, transport);
+    wait_together(&t, 50);
+    size_t blocks = talloc_total_blocks(two_b(&t));
+    uint64_t made = weft_worker_count(two_b(&t), "worker.allocations");
+    for (int i = 0; i < 20; i++) wait_together(&t, 50);
+    CHECK(weft_worker_count(two_b(&t), "worker.allocations") < made + 20); /* of 1,000 */
+    wait_together(&t, 260);
+    CHECK(talloc_total_blocks(two_b(&t)) < blocks + 50);
+    two_down(&t);
+}
+
 TEST_EACH(a_receive_can_be_cancelled_and_times_out) {
     struct two t;
     char in[8];
