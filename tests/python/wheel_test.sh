@@ -11,7 +11,7 @@ export PYTHONDONTWRITEBYTECODE=1 PIP_DISABLE_PIP_VERSION_CHECK=1 WEFT_CALIBRATIO
 may_run() {
     [ -e "$package/weft/_core.abi3.so" ] || skip "no headers of Python here"
     [ -z "${WEFT_TEST_SANITIZER:-}" ] || skip "wheels are built without a sanitizer"
-    "$python" -c 'import setuptools, wheel, pip' 2>/dev/null || skip "no pip and setuptools here"
+    "$python" -c 'import scikit_build_core, pip' 2>/dev/null && command -v cmake >/dev/null || skip "no scikit-build-core here"
 }
 
 wheel() {
@@ -19,9 +19,10 @@ wheel() {
     set -- "$scratch"/wheels/*.whl
     [ ! -e "$1" ] || return 0
     mkdir -p "$scratch/package"
-    cp -rL "$package"/{README.md,pyproject.toml,setup.py,weft} "$scratch/package/"
+    cp -rL "$package"/{CMakeLists.txt,README.md,pyproject.toml,weft} "$scratch/package/"
     chmod -R u+w "$scratch/package"
-    (cd "$scratch/package" && WEFT_EXTENSION=$scratch/package/weft/_core.abi3.so WEFT_RUN=$weft_run \
+    mv "$scratch/package/weft/_core.abi3.so" "$scratch/"
+    (cd "$scratch/package" && WEFT_EXTENSION=$scratch/_core.abi3.so WEFT_RUN=$weft_run \
         "$python" -m pip wheel -q --no-build-isolation --no-deps --no-index -w "$scratch/wheels" .) || fail "no wheel"
 }
 
