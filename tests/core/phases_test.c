@@ -9,6 +9,12 @@ enum { LARGE = 2 << 20 };
 static bool exposes;            /* memory that is received into */
 static uint64_t written, asked; /* for the one that dies, in bytes; and of it, in messages */
 
+/* What is sent: made once, before any fork, and only read. */
+static char pattern_bytes[LARGE];
+static void make_pattern(void) {
+    for (size_t i = 0; i < LARGE; i++) pattern_bytes[i] = (char)(i * 5 + (i >> 13));
+}
+
 static char *exposed_memory(weft_worker_t *worker) {
     weft_mem_t *mem;
     weft_mem_info_t info;
@@ -20,8 +26,7 @@ static char *exposed_memory(weft_worker_t *worker) {
 
 static void open_ends(struct side *s, const char *transport) {
     side_open(s, transport, NULL, 0);
-    s->out = malloc(LARGE);
-    for (size_t i = 0; i < LARGE; i++) s->out[i] = (char)(i * 5 + (i >> 13));
+    s->out = pattern_bytes;
     s->in = exposes ? exposed_memory(s->worker) : malloc(LARGE);
 }
 
@@ -93,12 +98,12 @@ static void die_after(const char *transport, bool child_sends, int turns) {
     asked += weft_worker_count(s.worker, "protocol.put");
     side_close(&s);
     CHECK_EQ(second.calls, posted);
-    free(s.out);
     if (!exposes) free(s.in);
 }
 
 static void die_at_every_phase(const char *transport) {
     static const int turns[] = {0, 1, 2, 3, 5, 8, 13, 30, 100};
+    if (!pattern_bytes[1]) make_pattern();
     for (unsigned i = 0; i < sizeof turns / sizeof *turns; i++) {
         die_after(transport, false, turns[i]);
         die_after(transport, true, turns[i]);
