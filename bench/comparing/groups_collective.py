@@ -1,34 +1,34 @@
 """Collectives, beside Open MPI, MPICH, UCC and gloo, each in its best setting."""
 
 from .group import Goal, Group
-from .samples import bare_barrier, gloo, gloo_collective, mpi_collective, ucc_collective, weft
+from .samples import bare_barrier, gloo_collective, mpi_collective, ucc_collective, weft
 
 SIZES = {"8": 8, "1k": 1 << 10, "64k": 1 << 16, "1m": 1 << 20}
 OPERATIONS = ("allreduce", "bcast", "allgather", "alltoall", "reduce_scatter", "gather", "scatter", "reduce")
 
 
-def members(here, operation, size, ranks, transport="auto"):
-    """Polling where each rank has a core of its own; else as weft_worker_wait does."""
+def members(here, operation, size, ranks, transport="auto", fresh=False):
+    """Polling where each rank has a core of its own; else as weft_worker_wait does. Fresh: each rank writes what it gives."""
     mode = "poll" if ranks <= 2 else "wait"
-    all_of = {"weft": weft(here, operation, transport, "p50_us", mode=mode, size=size, extra=("--ranks", str(ranks)))}
-    over = "tcp" if transport == "tcp" else "shm"
+    over, words = "tcp" if transport == "tcp" else "shm", ("fresh",) if fresh else ()
+    extra = ("--ranks", str(ranks), *(("--fresh",) if fresh else ()))
+    all_of = {"weft": weft(here, operation, transport, "p50_us", mode=mode, size=size, extra=extra)}
     for library in here.mpis:
-        all_of[library.name] = mpi_collective(library, operation, size, ranks, over)
+        all_of[library.name] = mpi_collective(library, operation, size, ranks, over, words)
     if here.ucc:
-        all_of["ucc"] = ucc_collective(here, operation, size, ranks, over)
-    if operation == "allreduce" and here.gloo and ranks == 2 and transport == "tcp":
-        all_of["gloo"] = gloo(here, "async", size)
-        all_of["gloo busy"] = gloo(here, "busy", size)
-    elif here.gloo_collectives and operation != "reduce_scatter":  # it has none
-        all_of["gloo"] = gloo_collective(here, operation, size, ranks)
+        all_of["ucc"] = ucc_collective(here, operation, size, ranks, over, words)
+    if here.gloo and operation != "reduce_scatter":  # it has none
+        all_of["gloo"] = gloo_collective(here, operation, size, ranks, words)
+    if here.gloo and operation == "allreduce" and ranks == 2 and over == "tcp":
+        all_of["gloo busy"] = gloo_collective(here, "allreduce_busy", size, ranks, words)
     return all_of
 
 
-def group(here, operation, title, size, ranks, transport="auto", factor=1.0):
-    all_of = members(here, operation, size, ranks, transport)
+def group(here, operation, title, size, ranks, transport="auto", factor=1.0, fresh=False):
+    all_of = members(here, operation, size, ranks, transport, fresh)
     peers = [name for name in all_of if name != "weft"]
-    return Group(f"{operation}{title}, {ranks} processes" + (", tcp loopback" if transport == "tcp" else ""), "us", all_of,
-                 [Goal(factor, *peers)] if peers else [])
+    title = f"{operation}{title}, {ranks} processes" + (", tcp loopback" if transport == "tcp" else "") + (", written" if fresh else "")
+    return Group(title, "us", all_of, [Goal(factor, *peers)] if peers else [])
 
 
 def persistent(here, operation, ranks, transport="auto"):
@@ -69,6 +69,10 @@ def groups(here):
             for title, size in SIZES.items():
                 known[f"{operation}_{title}_{ranks}"] = group(here, operation, f" of {title} B", size, ranks, factor=0.7)
     for ranks in (2, 4):
+        for operation in ("allreduce", "bcast", "allgather", "alltoall"):
+            for title in ("64k", "1m"):
+                known[f"written_{operation}_{title}_{ranks}"] = group(here, operation, f" of {title} B", SIZES[title], ranks,
+                                                                      factor=0.7, fresh=True)
         known[f"barrier_tcp_{ranks}"] = group(here, "barrier", "", 8, ranks, "tcp", 0.8)
         for operation in ("bcast", "allgather", "alltoall"):
             known[f"{operation}_tcp_64k_{ranks}"] = group(here, operation, " of 64k B", SIZES["64k"], ranks, "tcp", 0.8)

@@ -129,8 +129,8 @@ def mpi(here, btl, line, size=8):
                            "btl", btl, here.mpi, str(size), str(run_seconds)], line)()
 
 
-def mpi_collective(library, operation, size, ranks, over="shm"):
-    return lambda: tabbed([*library.command(ranks, over), library.collectives, operation, str(size), str(run_seconds)])()
+def mpi_collective(library, operation, size, ranks, over="shm", extra=()):
+    return lambda: tabbed([*library.command(ranks, over), library.collectives, operation, str(size), str(run_seconds), *extra])()
 
 
 def weft_over_hosts(here, operation, size, per_host, extra=None):
@@ -155,14 +155,10 @@ def bare_barrier(here, how, ranks):
     return lambda: tabbed([here.bare_barrier, how, str(ranks), str(run_seconds)])()
 
 
-def gloo_collective(here, operation, size, ranks):
-    return lambda: tabbed([here.gloo_collectives, operation, str(ranks), str(size), str(run_seconds)])()
+def gloo_collective(here, operation, size, ranks, extra=()):
+    return lambda: tabbed([here.gloo, operation, str(ranks), str(size), str(run_seconds), *extra])()
 
 
 def ucc_collective(here, operation, size, ranks, over="shm", extra=()):
     command = [here.ucc.collectives, operation, str(ranks), str(size), str(run_seconds), *extra]
     return lambda: tabbed(command, env=here.ucc.environment(over))()
-
-
-def gloo(here, mode, size):
-    return lambda: tabbed([here.gloo, mode, str(size), str(run_seconds)])()

@@ -1,9 +1,13 @@
 // Gloo's collectives of floats between processes over TCP on loopback, its only transport on one host:
-// gloo_collectives OPERATION RANKS BYTES SECONDS, where BYTES are those of a block, or of the vector.
-// OPERATION: barrier, allreduce, reduce, bcast, allgather, gather, scatter, alltoall.
-// Each rank has a core of its own where there are enough. Prints OPERATION TAB microseconds, the median.
+// gloo_collectives OPERATION RANKS BYTES SECONDS [fresh], where BYTES are those of a block, or of the vector.
+// OPERATION: barrier, allreduce, reduce, bcast, allgather, gather, scatter, alltoall; these are what Gloo gives to
+// everybody, with its thread on the same core. And allreduce_busy, the quickest that it has for two ranks: pairs that poll
+// their socket in the caller, which only its older algorithms can use.
+// Each rank has a core of its own where there are enough. With `fresh` a rank writes what it gives before each operation,
+// and the writing counts. Prints OPERATION TAB microseconds, the median of batches of 5 us, and of 16 operations at least.
 #include <gloo/allgather.h>
 #include <gloo/allreduce.h>
+#include <gloo/allreduce_halving_doubling.h>
 #include <gloo/alltoall.h>
 #include <gloo/barrier.h>
 #include <gloo/broadcast.h>
@@ -32,6 +36,8 @@
 #include <string>
 #include <vector>
 
+#include "written.h"
+
 using Reduce = void (*)(void *, const void *, const void *, size_t);
 
 static double Now() {
@@ -48,7 +54,7 @@ static void Pin(int place, int ranks) {
     sched_setaffinity(0, sizeof chosen, &chosen);
 }
 
-static std::shared_ptr<gloo::rendezvous::Context> Connect(int rank, int ranks, const std::string &folder) {
+static std::shared_ptr<gloo::rendezvous::Context> Connect(int rank, int ranks, const std::string &folder, bool busy) {
     gloo::transport::tcp::attr attributes;
     attributes.hostname = "127.0.0.1";
     auto device = gloo::transport::tcp::CreateDevice(attributes);
@@ -56,6 +62,7 @@ static std::shared_ptr<gloo::rendezvous::Context> Connect(int rank, int ranks, c
     auto context = std::make_shared<gloo::rendezvous::Context>(rank, ranks);
     context->setTimeout(std::chrono::seconds(20));
     context->connectFullMesh(store, device);
+    if (busy) context->getPair(1 - rank)->setSync(true, true);
     return context;
 }
 
@@ -74,6 +81,11 @@ static std::function<void()> Operation(const std::string &name, std::shared_ptr<
         options->setOutput(out, count);
         options->setReduceFunction(sum);
         return [options] { gloo::allreduce(*options); };
+    }
+    if (name == "allreduce_busy") { // in place
+        auto busy = std::make_shared<gloo::AllreduceHalvingDoubling<float>>(context, std::vector<float *>{out},
+                                                                           static_cast<int>(count));
+        return [busy] { busy->run(); };
     }
     if (name == "reduce") {
         auto options = std::make_shared<gloo::ReduceOptions>(context);
@@ -120,15 +132,29 @@ static std::function<void()> Operation(const std::string &name, std::shared_ptr<
     return {};
 }
 
-// The median of batches of some 20 us, and of 4 at least. Rank 0 plans; a barrier shows its plan to all.
+// What a rank writes before an operation: of that many floats at that place.
+struct Given {
+    float *at;
+    size_t count;
+};
+
+static Given GivenBy(const std::string &name, int rank, int ranks, float *in, float *out, size_t count) {
+    if (name == "barrier") return {in, 0};
+    if (name == "allreduce_busy") return {out, count};
+    if (name == "bcast") return {out, rank == 0 ? count : 0};
+    if (name == "scatter") return {in, rank == 0 ? count * ranks : 0};
+    return {in, name == "alltoall" ? count * ranks : count};
+}
+
+// Rank 0 plans; a barrier shows its plan to all.
 static double Median(int rank, std::atomic<long> *plan, double seconds, const std::function<void()> &one,
                      const std::function<void()> &barrier) {
-    for (int i = 0; i < 20; i++) one();
+    for (int i = 0; i < 100; i++) one();
     double begin = Now();
-    for (int i = 0; i < 50; i++) one();
-    double each = (Now() - begin) / 50;
+    for (int i = 0; i < 100; i++) one();
+    double each = (Now() - begin) / 100;
     if (rank == 0) {
-        plan[0] = std::max(4L, static_cast<long>(20e-6 / each));
+        plan[0] = std::max(16L, static_cast<long>(5e-6 / each));
         plan[1] = static_cast<long>(seconds / each / plan[0]) + 1;
     }
     barrier();
@@ -144,50 +170,70 @@ static double Median(int rank, std::atomic<long> *plan, double seconds, const st
     return took[n / 2];
 }
 
-static int Measure(int rank, int ranks, const std::string &name, const std::string &folder, size_t count,
-                   double seconds, std::atomic<long> *plan) {
-    auto context = Connect(rank, ranks, folder);
-    std::vector<float> in(count * ranks, 1), out(count * ranks, 1);
-    auto one = Operation(name, context, in.data(), out.data(), count);
-    auto barrier = Operation("barrier", context, nullptr, nullptr, 0);
+// What the command line asks for.
+struct Task {
+    std::string name;
+    int ranks;
+    size_t count;
+    double seconds;
+    bool fresh;
+};
+
+static int Measure(int rank, const Task &task, const std::string &folder, std::atomic<long> *plan) {
+    const bool busy = task.name == "allreduce_busy";
+    auto context = Connect(rank, task.ranks, folder, busy);
+    std::vector<float> in(task.count * task.ranks, 1), out(task.count * task.ranks, 1);
+    auto one = Operation(task.name, context, in.data(), out.data(), task.count);
+    auto barrier = busy ? one : Operation("barrier", context, nullptr, nullptr, 0); // of this pair, both poll
     if (!one) {
-        fprintf(stderr, "gloo_collectives: no operation %s\n", name.c_str());
+        fprintf(stderr, "gloo_collectives: no operation %s\n", task.name.c_str());
         return 1;
     }
     one();
-    const bool sums = name == "allreduce" || (name == "reduce" && rank == 0);
-    if (sums && out.front() != static_cast<float>(ranks)) {
+    const bool sums = busy || task.name == "allreduce" || (task.name == "reduce" && rank == 0);
+    if (sums && (out.front() != static_cast<float>(task.ranks) || out[task.count - 1] != out.front())) {
         fprintf(stderr, "gloo_collectives: the sum is wrong\n");
         return 1;
     }
-    double us = Median(rank, plan, seconds, one, barrier) * 1e6;
-    if (rank == 0) printf("%s\t%.5g\n", name.c_str(), us);
+    if (busy) std::fill(out.begin(), out.end(), 0.0f); // in place, ones would grow for ever
+
+    const Given given = GivenBy(task.name, rank, task.ranks, in.data(), out.data(), task.count);
+    long operation = 0;
+    auto fresh_one = [&] {
+        write_floats(given.at, given.count * sizeof(float), operation++);
+        one();
+    };
+    double us = Median(rank, plan, task.seconds, task.fresh ? std::function<void()>(fresh_one) : one, barrier) * 1e6;
+    if (rank == 0) printf("%s\t%.5g\n", task.name.c_str(), us);
     return fflush(stdout) == 0 ? 0 : 1;
 }
 
 int main(int argc, char **argv) {
     if (argc < 5) {
-        fprintf(stderr, "gloo_collectives OPERATION RANKS BYTES SECONDS\n");
+        fprintf(stderr, "gloo_collectives OPERATION RANKS BYTES SECONDS [fresh]\n");
         return 2;
     }
-    const int ranks = atoi(argv[2]);
-    const size_t count = std::max<size_t>(1, strtoul(argv[3], nullptr, 10) / sizeof(float));
-    const double seconds = atof(argv[4]);
+    const Task task = {argv[1], atoi(argv[2]), std::max<size_t>(1, strtoul(argv[3], nullptr, 10) / sizeof(float)), atof(argv[4]),
+                       argc > 5 && std::string(argv[5]) == "fresh"};
     void *shared = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     std::string folder = (std::filesystem::temp_directory_path() / "gloo.XXXXXX").string();
-    if (ranks < 2 || shared == MAP_FAILED || !mkdtemp(folder.data())) {
+    if (task.ranks < 2 || (task.name == "allreduce_busy" && task.ranks != 2)) {
+        fprintf(stderr, "gloo_collectives: two ranks at least, and two for allreduce_busy\n");
+        return 2;
+    }
+    if (shared == MAP_FAILED || !mkdtemp(folder.data())) {
         perror("gloo_collectives");
         return 1;
     }
-    std::vector<pid_t> processes(ranks);
-    for (int rank = 0; rank < ranks; rank++) {
+    std::vector<pid_t> processes(task.ranks);
+    for (int rank = 0; rank < task.ranks; rank++) {
         processes[rank] = fork();
         if (processes[rank] != 0) continue;
         prctl(PR_SET_PDEATHSIG, SIGKILL);
-        Pin(rank, ranks);
+        Pin(rank, task.ranks);
         int code = 1;
         try {
-            code = Measure(rank, ranks, argv[1], folder, count, seconds, static_cast<std::atomic<long> *>(shared));
+            code = Measure(rank, task, folder, static_cast<std::atomic<long> *>(shared));
         } catch (const std::exception &e) {
             fprintf(stderr, "gloo_collectives: %s\n", e.what());
         }

@@ -1,19 +1,24 @@
 /*
  * An MPI library's collectives back to back:
- *     mpirun -n RANKS mpi_collectives OPERATION BYTES SECONDS
+ *     mpirun -n RANKS mpi_collectives OPERATION BYTES SECONDS [fresh]
  *
  * BYTES are those of one rank's contribution: of what it sends to each other rank, for alltoall,
  * and of what each rank receives, for reduce_scatter and scatter. Roots rotate, so that no rank
- * runs ahead. Prints the median of batches of at least 16 operations, in µs.
+ * runs ahead. Prints the median of batches of at least 16 operations, in µs. With `fresh` a rank
+ * writes what it gives before each operation, and the writing counts.
  */
 #include <mpi.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "written.h"
+
 struct buffers {
     char *in, *out; /* `ranks` times `bytes` each */
-    int bytes, ranks;
+    int bytes, ranks, rank;
+    bool fresh;
 };
 
 typedef void (*operation_fn)(const struct buffers *b, int root);
@@ -68,26 +73,37 @@ static void scatter(const struct buffers *b, int root) {
     MPI_Scatter(b->in, b->bytes, MPI_CHAR, b->out, b->bytes, MPI_CHAR, root, MPI_COMM_WORLD);
 }
 
+/* Who gives something: all ranks, or the root; and whether that is a block for each rank. */
 static const struct operation {
     const char *name;
     operation_fn run;
+    bool root_gives, gives_blocks;
 } operations[] = {
-    {"barrier", barrier},     {"bcast", bcast},       {"allreduce", allreduce},
-    {"reduce", reduce},       {"gather", gather},     {"reduce_scatter", reduce_scatter},
-    {"scatter", scatter},     {"alltoall", alltoall}, {"allgather", allgather},
-    {"alltoallv", alltoallv},
+    {"barrier", barrier, false, false},     {"bcast", bcast, true, false},
+    {"allreduce", allreduce, false, false}, {"reduce", reduce, false, false},
+    {"gather", gather, false, false},       {"reduce_scatter", reduce_scatter, false, true},
+    {"scatter", scatter, true, true},       {"alltoall", alltoall, false, true},
+    {"allgather", allgather, false, false}, {"alltoallv", alltoallv, false, true},
 };
 
-static operation_fn operation_of(const char *name) {
+static const struct operation *operation_of(const char *name) {
     for (size_t i = 0; i < sizeof operations / sizeof *operations; i++)
-        if (strcmp(operations[i].name, name) == 0) return operations[i].run;
+        if (strcmp(operations[i].name, name) == 0) return &operations[i];
     fprintf(stderr, "mpi_collectives: no operation %s\n", name);
     exit(2);
 }
 
-static double seconds_of(operation_fn run, const struct buffers *b, long n) {
+static void write_given(const struct operation *op, const struct buffers *b, long i) {
+    if (op->root_gives && i % b->ranks != b->rank) return;
+    write_floats(b->in, (size_t)b->bytes * (size_t)(op->gives_blocks ? b->ranks : 1), i);
+}
+
+static double seconds_of(const struct operation *op, const struct buffers *b, long n) {
     double begin = MPI_Wtime();
-    for (long i = 0; i < n; i++) run(b, (int)(i % b->ranks));
+    for (long i = 0; i < n; i++) {
+        if (b->fresh) write_given(op, b, i);
+        op->run(b, (int)(i % b->ranks));
+    }
     return MPI_Wtime() - begin;
 }
 
@@ -97,15 +113,15 @@ static int by_size(const void *a, const void *b) {
 }
 
 /* Rank 0 decides how many batches of how many operations. */
-static double median_of(operation_fn run, const struct buffers *b, double limit_s) {
+static double median_of(const struct operation *op, const struct buffers *b, double limit_s) {
     long warm = b->bytes > 1 << 18 ? 4 : 100;
-    double each = seconds_of(run, b, warm) / (double)warm;
+    double each = seconds_of(op, b, warm) / (double)warm;
     long plan[2] = {each < 5e-6 ? (long)(5e-6 / each) : 1, 0};
     if (plan[0] < 16) plan[0] = 16;
     plan[1] = (long)(limit_s / each / (double)plan[0]) + 1;
     MPI_Bcast(plan, 2, MPI_LONG, 0, MPI_COMM_WORLD);
     double *took = malloc((size_t)plan[1] * sizeof *took);
-    for (long i = 0; i < plan[1]; i++) took[i] = seconds_of(run, b, plan[0]) / (double)plan[0];
+    for (long i = 0; i < plan[1]; i++) took[i] = seconds_of(op, b, plan[0]) / (double)plan[0];
     qsort(took, (size_t)plan[1], sizeof *took, by_size);
     double median = took[plan[1] / 2];
     free(took);
@@ -113,11 +129,10 @@ static double median_of(operation_fn run, const struct buffers *b, double limit_
 }
 
 int main(int argc, char **argv) {
-    if (argc < 4) return fprintf(stderr, "mpi_collectives OPERATION BYTES SECONDS\n"), 2;
-    struct buffers b = {.bytes = atoi(argv[2])};
-    int rank;
+    if (argc < 4) return fprintf(stderr, "mpi_collectives OPERATION BYTES SECONDS [fresh]\n"), 2;
+    struct buffers b = {.bytes = atoi(argv[2]), .fresh = argc > 4 && strcmp(argv[4], "fresh") == 0};
     MPI_Init(&argc, &argv);
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_rank(MPI_COMM_WORLD, &b.rank);
     MPI_Comm_size(MPI_COMM_WORLD, &b.ranks);
     size_t most = (size_t)b.bytes * (size_t)b.ranks + 64;
     b.in = malloc(most), b.out = malloc(most);
@@ -125,7 +140,7 @@ int main(int argc, char **argv) {
      * malloc with zeros is calloc to a compiler) */
     memset(b.in, 1, most), memset(b.out, 1, most);
     double median = median_of(operation_of(argv[1]), &b, atof(argv[3]));
-    if (rank == 0) printf("mpi %s\t%.5g\tus\n", argv[1], median * 1e6);
+    if (b.rank == 0) printf("mpi %s\t%.5g\tus\n", argv[1], median * 1e6);
     MPI_Finalize();
     return 0;
 }

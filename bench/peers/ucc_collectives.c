@@ -1,12 +1,13 @@
 /*
  * UCC's collectives back to back, between processes of one host:
- *     ucc_collectives OPERATION RANKS BYTES SECONDS [persistent]
+ *     ucc_collectives OPERATION RANKS BYTES SECONDS [persistent] [fresh]
  *     ucc_collectives team RANKS TIMES
  *
  * BYTES are those of one rank's contribution: of what it sends to each other rank, for alltoall,
  * and of what each rank receives, for reduce_scatter and scatter. Roots rotate, so that no rank
  * runs ahead. Prints the median of batches of at least 16 operations, in µs. With `persistent` an
- * operation is initialised once for each root, and started each time.
+ * operation is initialised once for each root, and started each time. With `fresh` a rank writes
+ * what it gives before each operation, and the writing counts.
  *
  * `team` prints how long a team takes until its last member has it, and a second one of each half,
  * the contexts being there: medians, in ms. Rank and team exchange through memory that all share.
@@ -26,6 +27,8 @@
 #include <time.h>
 #include <ucc/api/ucc.h>
 #include <unistd.h>
+
+#include "written.h"
 
 enum { RANKS_MOST = 256, RECORD_MOST = 1 << 13, TIMES_MOST = 1000 };
 
@@ -159,6 +162,7 @@ static struct {
     ucc_team_h team;
     char *in, *out; /* `ranks` times `bytes` each */
     size_t bytes;
+    bool fresh;
 } at;
 
 static ucc_coll_buffer_info_t floats(void *buffer, size_t blocks) {
@@ -228,6 +232,13 @@ static void run_to_end(ucc_coll_req_h request) {
     must(status, "collective");
 }
 
+/* All ranks give something, but in operations where the root has it. */
+static void write_given(const struct operation *op, long i) {
+    bool of_root = op->type == UCC_COLL_TYPE_BCAST || op->type == UCC_COLL_TYPE_SCATTERV;
+    if (of_root && i % ranks != rank) return;
+    write_floats(at.in, at.bytes * (op->all_from ? ranks : 1), i);
+}
+
 /* Of each root, where they are persistent. */
 static ucc_coll_req_h kept[RANKS_MOST];
 
@@ -235,6 +246,7 @@ static double seconds_of(const struct operation *op, long n) {
     double begin = now();
     for (long i = 0; i < n; i++) {
         uint32_t root = (uint32_t)(i % ranks);
+        if (at.fresh) write_given(op, i);
         ucc_coll_req_h request = kept[root] ? kept[root] : describe(op, root, false);
         run_to_end(request);
         if (!kept[root]) must(ucc_collective_finalize(request), "finalize");
@@ -357,16 +369,25 @@ static int teams(int times) {
     return 0;
 }
 
+static bool has_word(char *const *words, const char *word) {
+    while (*words && strcmp(*words, word) != 0) words++;
+    return *words;
+}
+
 int main(int argc, char **argv) {
     bool of_teams = argc > 3 && strcmp(argv[1], "team") == 0;
     if (argc < 5 && !of_teams)
-        return fprintf(stderr, "ucc_collectives OPERATION RANKS BYTES SECONDS [persistent]\n"), 2;
+        return fprintf(stderr,
+                       "ucc_collectives OPERATION RANKS BYTES SECONDS [persistent] [fresh]\n"),
+               2;
     ranks = (uint32_t)atoi(argv[2]);
     shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (ranks < 2 || ranks > RANKS_MOST || shared == MAP_FAILED) return 2;
     if (of_teams) return teams(atoi(argv[3]));
     at.bytes = (size_t)atol(argv[3]);
     const struct operation *op = operation_of(argv[1]);
-    if (become_rank()) measure_operation(op, atof(argv[4]), argc > 5), _exit(0);
+    at.fresh = has_word(argv + 5, "fresh");
+    bool persistent = has_word(argv + 5, "persistent");
+    if (become_rank()) measure_operation(op, atof(argv[4]), persistent), _exit(0);
     return 0;
 }
