@@ -5,6 +5,7 @@
 #include <base/hash.h>
 #include <base/host.h>
 #include <base/sealed.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <reactor/reactor.h>
 #include <stdio.h>
@@ -12,6 +13,10 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
 
 enum { SEALS = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL };
 static const uint64_t segment_magic = 0x3530746c53746657; /* "WftSlt05" */
@@ -32,8 +37,13 @@ static uint64_t annex_bytes(uint32_t size) {
     return size <= SEGMENT_ANNEX_MEMBERS ? SEGMENT_CHANNELS * (uint64_t)size * SEGMENT_ANNEX : 0;
 }
 
+/* All that stands before the slots. */
+static uint64_t front_bytes(uint32_t size) {
+    return head_bytes(size) + annex_bytes(size);
+}
+
 static uint64_t bytes_for(uint32_t size, uint64_t slot) {
-    return head_bytes(size) + annex_bytes(size) + SEGMENT_CHANNELS * (uint64_t)(size + 1) * slot;
+    return front_bytes(size) + SEGMENT_CHANNELS * (uint64_t)(size + 1) * slot;
 }
 
 static void lay_out(struct segment *s, void *mapped) {
@@ -108,6 +118,35 @@ void weft__team_segment_ring(const struct segment *segment) {
     (void)n;
 }
 
+/* ---- the slots' pages ------------------------------------------------------------------------ */
+
+/* Linux 5.14. False with EINVAL where the kernel knows no such advice. */
+static bool populate(const struct segment *s, uint64_t bytes) {
+    int st;
+    do st = madvise(s->head, bytes, MADV_POPULATE_WRITE);
+    while (st < 0 && errno == EINTR);
+    return st == 0;
+}
+
+/*
+ * Slots are the most of a segment, and a team whose vectors are small uses none: it would pay 0.3
+ * ms for those of eight members. A kernel that cannot allocate them later does so now.
+ */
+static bool fill_front(struct segment *s) {
+    uint64_t front = front_bytes(s->size);
+    if (weft__sealed_fill(s->fd, 0, front) < 0) return false;
+    if (populate(s, 1)) return true; /* a page of those */
+    s->has_slots = errno == EINVAL;
+    return s->has_slots && weft__sealed_fill(s->fd, front, s->bytes - front) == 0;
+}
+
+/* All of it, so that the range begins where the mapping does, whatever a page's size. */
+weft_status_t weft__team_segment_fill(struct segment *s) {
+    if (s->has_slots) return WEFT_OK;
+    s->has_slots = populate(s, s->bytes) || errno == EINVAL; /* then its maker has filled it */
+    return s->has_slots ? WEFT_OK : weft__fail(WEFT_ERR_NO_MEMORY, "the team's slots");
+}
+
 /* ---- its life -------------------------------------------------------------------------------- */
 
 weft_status_t weft__team_segment_create(const void *parent, uint32_t size, uint64_t slot,
@@ -116,12 +155,16 @@ weft_status_t weft__team_segment_create(const void *parent, uint32_t size, uint6
     struct segment *s = new_segment(parent, size, slot);
     if (!s) return WEFT_ERR_NO_MEMORY;
     void *at;
-    s->fd = weft__sealed_make("weft-team", s->bytes, SEALED_FILLED, 0, &at);
+    s->fd = weft__sealed_make("weft-team", s->bytes, 0, 0, &at);
     if (s->fd < 0) {
         talloc_free(s);
         return WEFT_ERR_NO_MEMORY;
     }
     lay_out(s, at);
+    if (!fill_front(s)) {
+        weft__team_segment_close(s);
+        return WEFT_ERR_NO_MEMORY;
+    }
     s->head->nonce = nonce;
     s->head->size = size;
     s->head->slot = slot;

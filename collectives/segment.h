@@ -106,6 +106,7 @@ struct segment {
     uint32_t size;
     int fd; /* of its maker, until all have opened it; -1 */
     int doorbell;
+    bool has_slots; /* their pages are there, and mapped: see weft__team_segment_fill */
 };
 
 /* The maker's side. WEFT_ERR_UNSUPPORTED or WEFT_ERR_NO_MEMORY: the team goes without. */
@@ -117,6 +118,11 @@ struct member_record;
 weft_status_t weft__team_segment_open(const void *parent, uint32_t size,
                                       const struct member_record *maker,
                                       struct segment **segment_p);
+/*
+ * Each member's, before it touches a slot for the first time: after it that cannot end in SIGBUS.
+ * The rest of the segment is there from the beginning. WEFT_ERR_NO_MEMORY: one may ask again.
+ */
+weft_status_t weft__team_segment_fill(struct segment *segment);
 void weft__team_segment_opened(struct segment *segment); /* by all: it can be opened no more */
 void weft__team_segment_close(struct segment *segment);
 /* All members that sleep on the doorbell wake up. */

@@ -293,6 +293,8 @@ bool weft__slots_need(const struct slot_run *run, uint32_t index) {
 /* ---- a collective of the whole team ---------------------------------------------------------- */
 
 static weft_status_t prepare_slot(struct collective *c) {
+    weft_status_t st = weft__team_segment_fill(c->team->share.segment);
+    if (st < 0) return st;
     c->slots = (struct slot_run){.team = c->team,
                                  .call = &c->call,
                                  .kind = c->call.kind,

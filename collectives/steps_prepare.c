@@ -71,7 +71,9 @@ static weft_status_t set_out(struct collective *c) {
     bool joined = weft__coll_joins(c->call.kind) || c->joins;
     c->n_parts = c->plan->schedule->n_shared > 0;
     if (c->n_parts) c->engine = &weft__hosted;
-    weft_status_t st = set_steps(c);
+    weft_status_t st = c->n_parts ? weft__team_segment_fill(c->team->share.segment) : WEFT_OK;
+    if (st < 0) return st;
+    st = set_steps(c);
     if (c->n_parts) weft__steps_take_slots(c);
     c->seq = c->order->next_seq++;
     c->order->unjoined = joined ? 0 : c->order->unjoined + 1;

@@ -143,7 +143,7 @@ static weft_status_t measure(weft_team_t *team) {
                              .count = 1,
                              .width = sizeof team->single_copy,
                              .reduce = weft__reduction(WEFT_UINT32, WEFT_MAX),
-                             .algorithm = ALGORITHM_SLOTS};
+                             .algorithm = ALGORITHM_ONESHOT};
     weft_status_t st = weft__collective_start(team, &call, NULL, measured);
     return st < 0 ? st : WEFT_OK;
 }

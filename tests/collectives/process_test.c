@@ -20,7 +20,8 @@ static void sum_many(struct process *p, int count) {
 }
 
 static void sums(struct process *p) {
-    uint64_t own = weft_worker_count(p->worker, "coll.slots"); /* the team's */
+    uint64_t own = weft_worker_count(p->worker, "coll.slots"), /* the team's */
+        own_lines = weft_worker_count(p->worker, "coll.oneshot");
     for (int i = 0; i < 300; i++) {
         int64_t mine[3] = {p->rank + i, 2 * i, -(int64_t)p->rank}, sum[3];
         if (weft_allreduce_wait(p->team, mine, sum, 3, WEFT_INT64, WEFT_SUM) < 0) _exit(30);
@@ -39,7 +40,7 @@ static void sums(struct process *p) {
         }
     }
     p->page->number[p->rank] = weft_worker_count(p->worker, "coll.slots") - own;
-    p->page->lines[p->rank] = weft_worker_count(p->worker, "coll.oneshot");
+    p->page->lines[p->rank] = weft_worker_count(p->worker, "coll.oneshot") - own_lines;
 }
 
 TEST(processes_work_together_through_the_segment) {
@@ -65,6 +66,7 @@ TEST(processes_work_together_by_a_line_of_each) {
  * it: that has to wake rank 0, which would else sleep until some timer of its own. */
 static void run_ahead(struct process *p) {
     enum { AHEAD = 4, ALL = 12 };
+    uint64_t own = weft_worker_count(p->worker, "coll.oneshot"); /* the team's */
     if (p->rank == 0) p->page->number[0] = (uint64_t)getpid();
     if (weft_barrier_wait(p->team) < 0) _exit(36);
     if (p->rank == 1)
@@ -78,7 +80,7 @@ static void run_ahead(struct process *p) {
         if (p->rank == 1 && i == 0)
             p->page->number[1] = weft_worker_count(p->worker, "coll.wakes") - before;
     }
-    p->page->lines[p->rank] = weft_worker_count(p->worker, "coll.oneshot");
+    p->page->lines[p->rank] = weft_worker_count(p->worker, "coll.oneshot") - own;
 }
 
 TEST(a_root_that_ran_ahead_by_lines_is_woken_when_there_is_room) {

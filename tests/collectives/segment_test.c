@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <sys/epoll.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <talloc.h>
@@ -20,6 +21,22 @@ __attribute__((visibility("default"))) int fallocate(int fd, int mode, off_t off
     signals--;
     errno = EINTR;
     return -1;
+}
+
+static int advice_error; /* of the calls that populate */
+
+__attribute__((visibility("default"))) int madvise(void *at, size_t len, int advice) {
+    enum { POPULATE_WRITE = 23 };
+    if (advice != POPULATE_WRITE || advice_error == 0)
+        return (int)syscall(SYS_madvise, at, len, advice);
+    errno = advice_error;
+    return -1;
+}
+
+static uint64_t allocated(const struct segment *s) {
+    struct stat stat;
+    CHECK_EQ(fstat(s->fd, &stat), 0);
+    return (uint64_t)stat.st_blocks * 512;
 }
 
 TEST(what_one_process_makes_another_opens) {
@@ -69,6 +86,39 @@ TEST(a_signal_while_it_is_made_does_no_harm) {
     signals = 1;
     CHECK_EQ(weft__team_segment_create(NULL, 4, 8192, 99, &mine), WEFT_OK);
     CHECK_EQ(signals, 0);
+    weft__team_segment_close(mine);
+}
+
+TEST(slots_have_no_pages_before_their_first_use) {
+    struct segment *mine;
+    CHECK_EQ(weft__team_segment_create(NULL, 4, 32768, 99, &mine), WEFT_OK);
+    if (mine->has_slots) SKIP("the kernel cannot allocate pages on request");
+    uint64_t front = (uint64_t)(segment_slot(mine, 0, 0) - (uint8_t *)mine->head);
+    if (allocated(mine) >= 2 << 20) SKIP("shared memory has huge pages");
+    CHECK_EQ(allocated(mine), front);
+    advice_error = EFAULT;
+    CHECK_EQ(weft__team_segment_fill(mine), WEFT_ERR_NO_MEMORY);
+    CHECK_EQ(allocated(mine), front);
+    advice_error = 0;
+    CHECK_EQ(weft__team_segment_fill(mine), WEFT_OK);
+    CHECK_EQ(allocated(mine), mine->bytes);
+    advice_error = EFAULT; /* it is asked once */
+    CHECK_EQ(weft__team_segment_fill(mine), WEFT_OK);
+    advice_error = 0;
+    weft__team_segment_close(mine);
+}
+
+TEST(a_kernel_that_cannot_allocate_later_allocates_all_at_once) {
+    struct segment *mine, *theirs;
+    advice_error = EINVAL;
+    CHECK_EQ(weft__team_segment_create(NULL, 4, 32768, 99, &mine), WEFT_OK);
+    CHECK_EQ(allocated(mine), mine->bytes);
+    struct member_record of = {
+        .slot = 32768, .nonce = 99, .pid = (uint32_t)getpid(), .fd = (uint32_t)mine->fd};
+    CHECK_EQ(weft__team_segment_open(NULL, 4, &of, &theirs), WEFT_OK);
+    CHECK_EQ(weft__team_segment_fill(theirs), WEFT_OK);
+    advice_error = 0;
+    weft__team_segment_close(theirs);
     weft__team_segment_close(mine);
 }
 
