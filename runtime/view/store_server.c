@@ -52,10 +52,19 @@ void weft__store_hello(uint8_t hello[STORE_HELLO], uint32_t rank, uint32_t size)
 
 /* ---- one connection ------------------------------------------------------------------------ */
 
+/* While there are as many without a hello as there may be, further ones wait in the kernel: among
+ * them are ranks, and a rank whose connection is closed does not connect again. */
+static void watch_listener(struct store_server *server) {
+    int events = server->n_unverified < UNVERIFIED_MOST ? WATCH_READ : 0;
+    if (events != server->listener.events)
+        weft__watch_change(server->reactor, &server->listener, events);
+}
+
 static void forget_unverified(struct store_server *server, const struct store_line *line) {
     for (uint32_t i = 0; i < server->n_unverified; i++)
         if (server->unverified[i] == line)
             server->unverified[i] = server->unverified[--server->n_unverified];
+    watch_listener(server);
 }
 
 static void close_line(struct store_line *line) {
@@ -144,14 +153,13 @@ static weft_status_t add_line(struct store_server *server, int fd) {
     line->server = server;
     line->rank = NO_RANK;
     line->watch.ready = line_ready;
-    weft_status_t st = server->n_unverified == UNVERIFIED_MOST
-                           ? WEFT_ERR_QUOTA
-                           : weft__watch_start(server->reactor, &line->watch, fd, WATCH_READ);
+    weft_status_t st = weft__watch_start(server->reactor, &line->watch, fd, WATCH_READ);
     if (st < 0) {
         talloc_free(line);
         return st;
     }
     server->unverified[server->n_unverified++] = line;
+    watch_listener(server);
     return WEFT_OK;
 }
 
@@ -219,9 +227,9 @@ weft_status_t weft__store_server_start(const void *parent, struct reactor *react
 }
 
 void weft__store_server_stop(struct store_server *server) {
-    weft__watch_stop(server->reactor, &server->listener);
-    close(server->listener.fd);
     while (server->n_unverified) close_line(server->unverified[0]);
     for (uint32_t r = 0; r < server->size; r++)
         if (server->line[r]) close_line(server->line[r]);
+    weft__watch_stop(server->reactor, &server->listener);
+    close(server->listener.fd);
 }

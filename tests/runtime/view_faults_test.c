@@ -1,8 +1,10 @@
 /* Views whose processes die, exit, get SIGTERM or fork: before, in and after each operation and
  * each finalizer. */
 #include "view_processes.h"
+#include <arpa/inet.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 
 enum { RANKS = 3, VICTIM = 1, BYTES = 40000 };
 enum moment { BEFORE, IN, AFTER, N_MOMENTS };
@@ -238,4 +240,49 @@ TEST(the_death_of_the_process_that_serves_the_store_ends_creations_and_operation
         share();
         in_processes(RANKS, lose_the_store);
     }
+}
+
+/* ---- connections that say nothing ------------------------------------------------------------ */
+
+enum { SILENT = 100 };
+
+/* To the store, once it listens. */
+static int connect_silently(const char *store) {
+    struct sockaddr_in at = {.sin_family = AF_INET,
+                             .sin_port = htons((uint16_t)atoi(strchr(store, ':') + 1)),
+                             .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    CHECK(fd >= 0);
+    while (connect(fd, (struct sockaddr *)&at, sizeof at) < 0) usleep(1000);
+    return fd;
+}
+
+static void note_ready(weft_view_t *view, weft_status_t status, void *arg) {
+    *(weft_status_t *)arg = status;
+}
+
+static void come_behind_the_silent(const char *store, uint32_t rank, uint32_t size) {
+    weft_view_t *view = NULL;
+    weft_status_t ready = WEFT_IN_PROGRESS;
+    int fd[SILENT];
+    for (int i = 0; rank == 1 && i < SILENT; i++) fd[i] = connect_silently(store);
+    weft_view_params_t params = {.engine = "store",
+                                 .store = store,
+                                 .rank = rank,
+                                 .size = size,
+                                 .on_ready = note_ready,
+                                 .arg = &ready,
+                                 .deadline_ms = 60000};
+    CHECK_EQ(weft_view_create(&params, &view), WEFT_OK);
+    for (int i = 0; i < 200 && ready == WEFT_IN_PROGRESS; i++)
+        weft_worker_wait(weft_view_worker(view), 1);
+    for (int i = 0; rank == 1 && i < SILENT; i++) close(fd[i]);
+    while (ready == WEFT_IN_PROGRESS) weft_worker_wait(weft_view_worker(view), 1000);
+    CHECK_EQ(ready, WEFT_OK);
+    CHECK_EQ(weft_view_barrier_wait(view), WEFT_OK);
+    CHECK_EQ(weft_view_release_wait(view), WEFT_OK);
+}
+
+TEST(a_process_that_comes_behind_many_silent_connections_waits_and_is_served) {
+    in_processes(2, come_behind_the_silent);
 }
