@@ -74,8 +74,10 @@ typedef struct weft_blocks {
 
 /*
  * Gathers `len` bytes of each process, of any length. Sets *blocks_p before it completes as
- * WEFT_OK; at processes that get no result, and after an error, to NULL. It takes two rounds: the
- * lengths, then the bytes. `op->request_p` must be NULL. `at`: or NULL.
+ * WEFT_OK; at processes that get no result, and after an error, to NULL. `at`: or NULL.
+ *
+ * It takes two rounds: the lengths, then the bytes. So `op->request_p` must be NULL, and
+ * `op->completion` and `op->stream` are UNSUPPORTED. op->deadline_ms limits each round.
  */
 WEFT_API weft_status_t weft_view_gatherv(weft_view_t *view, const weft_resource_set_t *at,
                                          const void *src, size_t len, weft_blocks_t **blocks_p,
@@ -97,7 +99,7 @@ typedef struct weft_serializer {
 /*
  * Gathers one object of each process. `objects` has an object of the program for each rank, which
  * `unpack` fills in; it is used where the result goes. `serializer` and `objects` are borrowed
- * until completion, `object` for the call. `op->request_p` must be NULL. `at`: or NULL.
+ * until completion, `object` for the call. `op` as of weft_view_gatherv. `at`: or NULL.
  */
 WEFT_API weft_status_t weft_view_gather_objects(weft_view_t *view, const weft_resource_set_t *at,
                                                 const weft_serializer_t *serializer,

@@ -151,9 +151,19 @@ static weft_status_t blocks_begin(struct two_rounds *t) {
     return st;
 }
 
+static weft_status_t check_descriptor(const weft_op_t *op) {
+    if (op && op->request_p) REFUSE("op->request_p", "an operation of two rounds has no request");
+    if (op && op->completion)
+        return weft__fail(WEFT_ERR_UNSUPPORTED,
+                          "op->completion: an operation of two rounds reports by op->done");
+    weft_status_t st = weft__check_op(op, WEFT_COLL_FIXED_ORDER | WEFT_COLL_SAFE);
+    return st < 0 ? st : weft__check_no_layout(op);
+}
+
 static weft_status_t new_rounds(weft_view_t *view, uint32_t root, const weft_op_t *op,
                                 struct two_rounds **t_p) {
-    if (op && op->request_p) REFUSE("op->request_p", "an operation of two rounds has no request");
+    weft_status_t st = check_descriptor(op);
+    if (st < 0) return st;
     struct two_rounds *t = weft__new(view, struct two_rounds);
     if (!t) return WEFT_ERR_NO_MEMORY;
     t->view = view;

@@ -225,6 +225,31 @@ TEST(what_a_serializer_lacks_is_named) {
     CHECK_EQ(weft_view_release_wait(view), WEFT_OK);
 }
 
+TEST(an_operation_of_two_rounds_refuses_what_it_cannot_do) {
+    weft_view_t *view = view_of_one();
+    struct list_of_numbers list = {0};
+    void *into[1] = {&list};
+    weft_blocks_t *blocks;
+    weft_completion_t completion = {.count = 1};
+    weft_layout_t layout = {.kind = WEFT_LAYOUT_STRIDED, .block = 4, .stride = 4, .count = 1};
+    const struct {
+        weft_op_t op;
+        weft_status_t status;
+    } bad[] = {{{.completion = &completion}, WEFT_ERR_UNSUPPORTED},
+               {{.layout = &layout}, WEFT_ERR_UNSUPPORTED},
+               {{.stream = &list}, WEFT_ERR_UNSUPPORTED},
+               {{.reserved = {1}}, WEFT_ERR_INVALID_PARAM},
+               {{.flags = 1u << 31}, WEFT_ERR_INVALID_PARAM}};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        const weft_op_t *op = &bad[i].op;
+        CHECK_EQ(weft_view_gatherv(view, NULL, &list, 4, &blocks, op), bad[i].status);
+        CHECK_EQ(weft_view_gather_objects(view, NULL, &lists, &list, into, op), bad[i].status);
+        CHECK_EQ(weft_view_bcast_object(view, set_of(view, 0), &lists, &list, op), bad[i].status);
+    }
+    CHECK_EQ(completion.count, 1);
+    CHECK_EQ(weft_view_release_wait(view), WEFT_OK);
+}
+
 static weft_status_t unpack_nothing(void *object, const void *bytes, size_t len, void *arg) {
     return WEFT_ERR_TRUNCATED;
 }
