@@ -118,15 +118,24 @@ static weft_status_t until_ready(weft_view_t *view, weft_view_t **view_p) {
     return st;
 }
 
+/* The worker that a view of this thread would use, if it is there already. */
+static weft_worker_t *worker_there(const weft_view_params_t *params) {
+    if (params && params->worker) return params->worker;
+    pthread_mutex_lock(&shared_mutex);
+    bool here = shared.pid == getpid() && shared.n_views > 0 &&
+                pthread_equal(shared.thread, pthread_self());
+    weft_worker_t *worker = here ? shared.worker : NULL;
+    pthread_mutex_unlock(&shared_mutex);
+    return worker;
+}
+
 weft_status_t weft_view_create_wait_sized(size_t params_size, const weft_view_params_t *params,
                                           weft_view_t **view_p) {
     weft_view_t *view;
     if (!view_p) REFUSE("view_p", "NULL");
-    if (params && params->worker) {
-        weft_status_t st = weft__worker_may_wait(params->worker);
-        if (st < 0) return st;
-    }
-    weft_status_t st = weft_view_create_sized(params_size, params, &view);
+    weft_worker_t *worker = worker_there(params);
+    weft_status_t st = worker ? weft__worker_may_wait(worker) : WEFT_OK;
+    if (st == WEFT_OK) st = weft_view_create_sized(params_size, params, &view);
     return st < 0 ? st : until_ready(view, view_p);
 }
 

@@ -97,6 +97,21 @@ TEST(the_programs_worker_stays_when_the_view_ends) {
     CHECK_EQ(weft_context_destroy(context), WEFT_OK);
 }
 
+static void create_and_wait(void *arg) {
+    weft_view_t *view = NULL;
+    *(weft_status_t *)arg = weft_view_create_wait(&(weft_view_params_t){.engine = "single"}, &view);
+}
+
+TEST(a_creation_that_waits_is_refused_within_a_callback_of_the_shared_worker) {
+    weft_view_t *view = view_of_one();
+    weft_worker_t *worker = weft_view_worker(view);
+    weft_status_t status = WEFT_OK;
+    CHECK_EQ(weft_worker_post(worker, create_and_wait, &status), WEFT_OK);
+    while (status == WEFT_OK) weft_worker_wait(worker, 1000);
+    CHECK_EQ(status, WEFT_ERR_BUSY);
+    CHECK_EQ(weft_view_release_wait(view), WEFT_OK);
+}
+
 TEST(what_only_a_wait_can_end_reports_so) {
     weft_view_t *view = view_of_one();
     CHECK_EQ(weft_view_release(view, NULL), WEFT_ERR_UNSUPPORTED);
