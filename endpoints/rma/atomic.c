@@ -12,16 +12,23 @@ _Static_assert((int)WEFT_ATOMIC_ADD == (int)RMA_ADD && (int)WEFT_ATOMIC_AND == (
                    (int)WEFT_ATOMIC_CSWAP == (int)RMA_CSWAP,
                "the same on both sides of the transports' contract");
 
+static NOINLINE weft_status_t fail_atomic(const struct rma_op *op) {
+    if (op->atomic > RMA_CSWAP) return weft__fail(WEFT_ERR_INVALID_PARAM, "what: it is no atomic");
+    if (op->size != 4 && op->size != 8)
+        return weft__fail(WEFT_ERR_INVALID_PARAM, "size: atomics have 4 or 8 bytes");
+    return weft__fail(WEFT_ERR_INVALID_PARAM,
+                      "what: a compare-and-swap has no posted form; use weft_atomic_fetch");
+}
+
 static weft_status_t check_atomic(const weft_ep_t *ep, const struct rma_op *op,
                                   const weft_op_t *how) {
     if (!ep || !op->rkey || (op->what == RMA_FETCH && !op->old_p))
         return weft__fail(WEFT_ERR_INVALID_PARAM, "ep, rkey or old_p is NULL");
     if (op->rkey->ep != ep) return weft__rma_foreign_key(ep);
-    if (!atomic_is_one(op->atomic, op->size, op->what == RMA_POST))
-        return weft__fail(WEFT_ERR_INVALID_PARAM, "no atomic %u of %u bytes", op->atomic, op->size);
+    if (!atomic_is_one(op->atomic, op->size, op->what == RMA_POST)) return fail_atomic(op);
     if (op->remote % op->size)
-        return weft__fail(WEFT_ERR_INVALID_PARAM, "%#llx is not aligned",
-                          (unsigned long long)op->remote);
+        return weft__fail(WEFT_ERR_INVALID_PARAM, "remote: %#llx is no multiple of %u",
+                          (unsigned long long)op->remote, (unsigned)op->size);
     weft_status_t st = weft__check_streamed_op(how, WEFT_RMA_REMOTE);
     if (st == WEFT_OK) st = weft__check_no_layout(how);
     return st < 0 ? st : weft__call_enter(ep->worker, how);

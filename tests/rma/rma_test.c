@@ -112,6 +112,29 @@ TEST_WAYS(atomics_do_what_their_names_send_and_touch_no_neighbour) {
     rma_down(&r);
 }
 
+/* Of a call that was refused as INVALID_PARAM. */
+static bool is_named(weft_status_t st, const char *what) {
+    char text[512];
+    weft_status_describe(WEFT_ERR_INVALID_PARAM, text, sizeof text);
+    return st == WEFT_ERR_INVALID_PARAM && strstr(text, what);
+}
+
+TEST_WAYS(what_is_wrong_with_an_atomic_is_named) {
+    struct rma r;
+    uint64_t old;
+    rma_up(&r, transport, messages, 4096, WEFT_MEM_ALL, NULL, 0);
+    weft_ep_t *ep = r.t.ep;
+    uint64_t at = rma_at(&r, 8);
+    CHECK(is_named(weft_atomic_post(ep, WEFT_ATOMIC_CSWAP, 8, 1, at, r.rkey, NULL), "posted form"));
+    CHECK(is_named(weft_atomic_post(ep, (weft_atomic_t)9, 8, 1, at, r.rkey, NULL), "what:"));
+    CHECK(is_named(weft_atomic_post(ep, WEFT_ATOMIC_ADD, 256 + 8, 1, at, r.rkey, NULL), "size:"));
+    CHECK(is_named(weft_atomic_fetch(ep, WEFT_ATOMIC_ADD, 2, 1, 0, &old, at, r.rkey, NULL),
+                   "4 or 8 bytes"));
+    CHECK(is_named(weft_atomic_fetch(ep, WEFT_ATOMIC_ADD, 8, 1, 0, &old, at + 4, r.rkey, NULL),
+                   "no multiple of 8"));
+    rma_down(&r);
+}
+
 /* Two ways to one word: none of the additions is lost. */
 TEST(atomics_by_message_and_by_mapping_agree) {
     struct rma r;
