@@ -6,7 +6,8 @@
  *     if (event.data.ptr == &my_mark) weft_worker_progress(worker, 0);
  *
  * One call of weft_worker_progress for each report is enough, with EPOLLET too: what it leaves is
- * reported again.
+ * reported again. `done` of weft_worker_close is called within such a call, and the worker is gone
+ * when that call returns.
  */
 #ifndef WEFT_ADAPTERS_EPOLL_H
 #define WEFT_ADAPTERS_EPOLL_H
@@ -36,9 +37,10 @@ static inline int weft_epoll_attach(int epoll_fd, weft_worker_t *worker, void *m
 }
 
 /*
- * Removes the descriptor: before weft_worker_close or weft_worker_destroy, or within `done` of
- * weft_worker_close with `fd`, which weft_worker_fd returned before. Reports that the loop has
- * taken from the kernel already may still name `mark`.
+ * Removes the descriptor, within `done` of weft_worker_close, or before weft_worker_destroy. `fd`
+ * is what weft_worker_fd returned with EPOLLET, and weft_worker_fd_level otherwise; call it after
+ * the attach and keep the result. A report that the loop took from the kernel before may still
+ * name `mark`: drop it, since the worker may be gone. Returns 0, or -1 with errno set.
  */
 static inline int weft_epoll_detach(int epoll_fd, int fd) {
     return epoll_ctl(epoll_fd, EPOLL_CTL_DEL, fd, NULL);
