@@ -36,6 +36,17 @@ async def connected(module):
 
 
 class Ucp(Compat):
+    async def test_a_message_that_does_not_fill_its_buffer_is_an_error_as_theirs(self):
+        client, server, listener = await connected(ucp)
+        await server.send(b"Hey")
+        with self.assertRaisesRegex(ucp.exceptions.UCXMsgTruncated, r"length mismatch: 3 \(got\) != 100 \(expected\)"):
+            await client.recv(bytearray(100))
+        await server.send(b"Hey", tag=1 << 40, force_tag=True)
+        with self.assertRaisesRegex(ucp.exceptions.UCXMsgTruncated, r"length mismatch: 3 \(got\) != 4 \(expected\)"):
+            await ucp.recv(bytearray(4), tag=1 << 40)
+        await server.send(b"all")
+        self.assertEqual(await client.recv(bytearray(3)), 3)
+
     async def test_the_echo_of_the_documentation(self):
         ended = asyncio.get_running_loop().create_future()
 

@@ -199,6 +199,7 @@ class EndpointBase:
     """Their Endpoint: the methods that both have."""
 
     _translated: Callable[..., Any]
+    _takes_less = True  # a message shorter than the buffer is no error
 
     def __init__(self, ep: WeftEndpoint, handles_errors: bool = True) -> None:
         self._ep = ep
@@ -236,6 +237,8 @@ class EndpointBase:
                 length = (await self._ep.worker.recv(buffer, tag))[0]
             else:
                 length = await self._ep.recv(buffer, self._tag(tag))
+            if not self._takes_less:
+                check_filled(buffer, length)
         await self._count()
         return length
 
@@ -374,6 +377,12 @@ async def connect(to: Any, timeout: float | None = None) -> WeftEndpoint:
 def connect_by_address(address: bytes) -> WeftEndpoint:
     """Does not wait: the peer may answer much later."""
     return worker().connect_now(bytes(address))
+
+
+def check_filled(buffer: Any, length: int) -> None:
+    """Errors: TruncatedError, in UCX-Py's words, if a message of this length does not fill the buffer."""
+    if length != size_of(buffer):
+        raise errors.TruncatedError("length mismatch: %d (got) != %d (expected)" % (length, size_of(buffer)))
 
 
 async def recv(buffer: Any, tag: int) -> int:

@@ -40,7 +40,7 @@ class _Closed(UCXCloseError, UCXCanceled):
 
 
 class UCXMsgTruncated(UCXError):
-    """The message is longer than its buffer."""
+    """The message is longer than its buffer, or shorter."""
 
 
 class UCXNotConnected(UCXError):
@@ -79,6 +79,7 @@ def _translated(what: Callable[[], str] | None = None) -> Any:
 
 class Endpoint(_shared.EndpointBase):
     _translated = staticmethod(_translated)
+    _takes_less = False
 
     def closed(self) -> bool:
         return not self._ep.alive
@@ -154,7 +155,9 @@ def get_ucx_address_from_buffer(buffer: Any) -> _shared.Address:
 
 async def recv(buffer: Any, tag: int) -> int:
     with _translated():
-        return await _shared.recv(buffer, tag)
+        length = await _shared.recv(buffer, tag)
+        _shared.check_filled(buffer, length)
+        return length
 
 
 def register_am_allocator(allocator: Callable[[int], Any], allocator_type: str) -> None:
