@@ -2,6 +2,7 @@
 #include "perf.h"
 #include <stdlib.h>
 #include <string.h>
+#include <wchar.h>
 
 enum { WARM_UP = 20 };
 /*
@@ -81,6 +82,8 @@ static unsigned value_of(uint64_t i) {
     return 1 + (unsigned)(i % 97);
 }
 
+_Static_assert(sizeof(wchar_t) == sizeof(float), "wmemset writes floats");
+
 static void write_given(const struct perf *p, size_t size, uint64_t i) {
     const struct flow *flow = &flows[p->options.test];
     size_t len = bytes_of(p, flow->gives, flow->gives_blocks, size, i);
@@ -88,8 +91,10 @@ static void write_given(const struct perf *p, size_t size, uint64_t i) {
         memset(p->out, (int)value_of(i), len);
         return;
     }
-    float *out = p->out, value = (float)value_of(i);
-    for (size_t k = 0; k < len / sizeof *out; k++) out[k] = value;
+    float value = (float)value_of(i);
+    wchar_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    wmemset(p->out, bits, len / sizeof bits); /* as fast as memset: the writing is in the times */
 }
 
 /* What the last operation brought is what all wrote before it, or the sum of that. */
