@@ -94,12 +94,8 @@ static PyObject *ep_am_send(PyObject *self, PyObject *const *args, Py_ssize_t n)
         weft__py_ep_open(ep) < 0) {
         return NULL;
     }
-    struct request *r = weft__py_request(ep->worker, GIVES_NONE);
+    struct request *r = weft__py_request_with(ep->worker, GIVES_NONE, args[0], false);
     if (!r) return NULL;
-    if (weft__py_hold_buffer(ep->worker->state, &r->buffers, args[0], false) < 0) {
-        weft__py_dropped(r);
-        return NULL;
-    }
     weft_op_t op = weft__py_op(r, deadline, flags);
     return weft__py_posted(
         r, weft_am_send(ep->handle, id, header, header_len, r->buffers.iovs, r->buffers.n, &op));
@@ -113,12 +109,8 @@ static PyObject *message_recv(PyObject *self, PyObject *args) {
     unsigned long deadline_ms = 0;
     if (!PyArg_ParseTuple(args, "O|k", &buffer, &deadline_ms)) return NULL;
     if (!m->am) return weft__py_raise(m->worker->state, WEFT_ERR_NOT_FOUND);
-    struct request *r = weft__py_request(m->worker, GIVES_KEPT);
+    struct request *r = weft__py_request_with(m->worker, GIVES_KEPT, buffer, true);
     if (!r) return NULL;
-    if (weft__py_hold_buffer(m->worker->state, &r->buffers, buffer, true) < 0) {
-        weft__py_dropped(r);
-        return NULL;
-    }
     r->keep = Py_NewRef(buffer);
     weft_op_t op = weft__py_op(r, deadline_ms, 0);
     return weft__py_posted(r, weft_am_recv(m->am, r->buffers.iovs, r->buffers.n, &op));

@@ -150,6 +150,9 @@ void weft__py_gather(const struct buffers *buffers, char *to);
 
 /* ---- request.c ---- */
 struct request *weft__py_request(struct worker *worker, enum result gives);
+/* The same, which holds the buffer. Errors: NULL and an exception; nothing is held then. */
+struct request *weft__py_request_with(struct worker *worker, enum result gives, PyObject *buffer,
+                                      bool writes);
 weft_op_t weft__py_op(struct request *request, unsigned long deadline_ms, uint32_t flags);
 /* Takes the request: its result, itself while it is in progress, or NULL and an exception. */
 PyObject *weft__py_posted(struct request *request, weft_status_t status);

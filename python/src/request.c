@@ -40,6 +40,17 @@ struct request *weft__py_request(struct worker *worker, enum result gives) {
     return r;
 }
 
+struct request *weft__py_request_with(struct worker *worker, enum result gives, PyObject *buffer,
+                                      bool writes) {
+    struct request *r = weft__py_request(worker, gives);
+    if (!r) return NULL;
+    if (weft__py_hold_buffer(worker->state, &r->buffers, buffer, writes) < 0) {
+        weft__py_dropped(r);
+        return NULL;
+    }
+    return r;
+}
+
 weft_op_t weft__py_op(struct request *r, unsigned long deadline_ms, uint32_t flags) {
     return (weft_op_t){.done = weft__py_done,
                        .arg = r,

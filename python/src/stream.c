@@ -8,12 +8,8 @@ static PyObject *ep_stream_send(PyObject *self, PyObject *args) {
     if (!PyArg_ParseTuple(args, "O|k", &buffer, &deadline_ms) || weft__py_ep_open(ep) < 0) {
         return NULL;
     }
-    struct request *r = weft__py_request(ep->worker, GIVES_NONE);
+    struct request *r = weft__py_request_with(ep->worker, GIVES_NONE, buffer, false);
     if (!r) return NULL;
-    if (weft__py_hold_buffer(ep->worker->state, &r->buffers, buffer, false) < 0) {
-        weft__py_dropped(r);
-        return NULL;
-    }
     weft_op_t op = weft__py_op(r, deadline_ms, 0);
     return weft__py_posted(r, weft_stream_send(ep->handle, r->buffers.iovs, r->buffers.n, &op));
 }
@@ -26,12 +22,8 @@ static PyObject *ep_stream_recv(PyObject *self, PyObject *args) {
     if (!PyArg_ParseTuple(args, "O|pk", &buffer, &all, &deadline_ms) || weft__py_ep_open(ep) < 0) {
         return NULL;
     }
-    struct request *r = weft__py_request(ep->worker, GIVES_LENGTH);
+    struct request *r = weft__py_request_with(ep->worker, GIVES_LENGTH, buffer, true);
     if (!r) return NULL;
-    if (weft__py_hold_buffer(ep->worker->state, &r->buffers, buffer, true) < 0) {
-        weft__py_dropped(r);
-        return NULL;
-    }
     weft_op_t op = weft__py_op(r, deadline_ms, all ? WEFT_STREAM_WAIT_ALL : 0);
     return weft__py_posted(
         r, weft_stream_recv(ep->handle, r->buffers.iovs, r->buffers.n, &r->len, &op));

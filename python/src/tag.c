@@ -21,12 +21,8 @@ static PyObject *ep_tag_send(PyObject *self, PyObject *const *args, Py_ssize_t n
     if (at_least(n, 2) < 0 || weft__py_ep_open(ep) < 0) return NULL;
     uint64_t tag = PyLong_AsUnsignedLongLong(args[1]);
     if (op_arguments(args, n, 2, &deadline, &flags) < 0) return NULL;
-    struct request *r = weft__py_request(ep->worker, GIVES_NONE);
+    struct request *r = weft__py_request_with(ep->worker, GIVES_NONE, args[0], false);
     if (!r) return NULL;
-    if (weft__py_hold_buffer(ep->worker->state, &r->buffers, args[0], false) < 0) {
-        weft__py_dropped(r);
-        return NULL;
-    }
     weft_op_t op = weft__py_op(r, deadline, flags);
     return weft__py_posted(r, weft_tag_send(ep->handle, tag, r->buffers.iovs, r->buffers.n, &op));
 }
@@ -38,12 +34,8 @@ static PyObject *worker_tag_recv(PyObject *self, PyObject *const *args, Py_ssize
     uint64_t tag = PyLong_AsUnsignedLongLong(args[1]);
     uint64_t mask = PyLong_AsUnsignedLongLong(args[2]);
     if (op_arguments(args, n, 3, &deadline, &flags) < 0) return NULL;
-    struct request *r = weft__py_request(w, GIVES_TAGGED);
+    struct request *r = weft__py_request_with(w, GIVES_TAGGED, args[0], true);
     if (!r) return NULL;
-    if (weft__py_hold_buffer(w->state, &r->buffers, args[0], true) < 0) {
-        weft__py_dropped(r);
-        return NULL;
-    }
     weft_op_t op = weft__py_op(r, deadline, flags);
     return weft__py_posted(
         r, weft_tag_recv(w->handle, tag, mask, r->buffers.iovs, r->buffers.n, &r->info, &op));
@@ -100,12 +92,8 @@ static PyObject *taken_recv(PyObject *self, PyObject *args) {
     unsigned long deadline_ms = 0;
     if (!PyArg_ParseTuple(args, "O|k", &buffer, &deadline_ms)) return NULL;
     if (!t->handle) return weft__py_raise(t->worker->state, WEFT_ERR_NOT_FOUND);
-    struct request *r = weft__py_request(t->worker, GIVES_LENGTH);
+    struct request *r = weft__py_request_with(t->worker, GIVES_LENGTH, buffer, true);
     if (!r) return NULL;
-    if (weft__py_hold_buffer(t->worker->state, &r->buffers, buffer, true) < 0) {
-        weft__py_dropped(r);
-        return NULL;
-    }
     r->len = t->info.len;
     weft_op_t op = weft__py_op(r, deadline_ms, 0);
     /* With no piece at all the message would be dropped, not received. */
