@@ -3,15 +3,12 @@
  * devices of tools/rdma-vm, for callgrind to count (bench/rdma_count runs it). There is a pause
  * before each look, so that few looks are in vain; the number of these is printed at the end.
  */
-#include "counting.h"
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <weft/weft.h>
 
-enum { ID = 1, PAUSE_MS = 2 };
+enum { ID = 1 };
 
 struct end {
     weft_context_t *context;
@@ -82,11 +79,6 @@ static void close_both(void) {
     weft_context_destroy(b.context);
 }
 
-/* Messages under way arrive during the sleep, by the kernel alone. */
-static void rest(void) {
-    nanosleep(&(struct timespec){.tv_nsec = PAUSE_MS * 1000000}, NULL);
-}
-
 /* ---- what is counted ------------------------------------------------------------------------- */
 
 static __attribute__((noinline)) void send_side(weft_ep_t *ep, int n) {
@@ -104,25 +96,7 @@ static __attribute__((noinline)) void settle_side(weft_worker_t *worker) {
     weft_worker_progress(worker, 0);
 }
 
-/* ---- the course of it ------------------------------------------------------------------------ */
-
-static void one_way(struct end *from, struct end *to, int n) {
-    long end = received + n;
-    COUNTED(COUNT_SEND, send_side(from->ep, n));
-    rest();
-    COUNTED(COUNT_RECEIVE, receive_side(to->worker, end));
-}
-
-static void alone(void) {
-    one_way(&a, &b, 1);
-    one_way(&b, &a, 1);
-}
-
-static void burst(void) {
-    one_way(&a, &b, COUNT_BURST);
-    rest();
-    COUNTED(COUNT_SETTLE, settle_side(a.worker));
-}
+#include "rdma_course.h"
 
 int main(int argc, char **argv) {
     if (argc != 2) die("TRANSPORT");

@@ -2,15 +2,12 @@
  * The same as bench/rdma_cost_main.c by UCX, over the transports that UCX_TLS says.
  * bench/rdma_count builds and runs it.
  */
-#include "../counting.h"
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <ucp/api/ucp.h>
 
-enum { ID = 1, PAUSE_MS = 2 };
+enum { ID = 1 };
 
 #ifndef UCX_B
 #define UCX_B "rxe0:1"
@@ -80,11 +77,6 @@ static void open_both(void) {
     complete(ucp_ep_flush_nbx(b.ep, &param));
 }
 
-/* Messages under way arrive during the sleep, by the kernel alone. */
-static void rest(void) {
-    nanosleep(&(struct timespec){.tv_nsec = PAUSE_MS * 1000000}, NULL);
-}
-
 /* ---- what is counted ------------------------------------------------------------------------- */
 
 static __attribute__((noinline)) void send_side(ucp_ep_h ep, int n) {
@@ -105,25 +97,7 @@ static __attribute__((noinline)) void settle_side(ucp_worker_h worker) {
     ucp_worker_progress(worker);
 }
 
-/* ---- the course of it ------------------------------------------------------------------------ */
-
-static void one_way(struct end *from, struct end *to, int n) {
-    long end = received + n;
-    COUNTED(COUNT_SEND, send_side(from->ep, n));
-    rest();
-    COUNTED(COUNT_RECEIVE, receive_side(to->worker, end));
-}
-
-static void alone(void) {
-    one_way(&a, &b, 1);
-    one_way(&b, &a, 1);
-}
-
-static void burst(void) {
-    one_way(&a, &b, COUNT_BURST);
-    rest();
-    COUNTED(COUNT_SETTLE, settle_side(a.worker));
-}
+#include "../rdma_course.h"
 
 int main(void) {
     open_both();
