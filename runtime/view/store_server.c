@@ -14,19 +14,22 @@
 struct store_line {
     struct store_server *server;
     struct watch watch;
-    uint32_t rank; /* NO_RANK: not known yet */
+    uint64_t since; /* when it was accepted */
+    uint32_t rank;  /* NO_RANK: not known yet */
     uint8_t hello[STORE_HELLO];
     size_t n_hello;
     uint8_t *out; /* not written yet */
     size_t out_at, out_end;
 };
 
-enum { NO_RANK = UINT32_MAX, UNVERIFIED_MOST = 64 };
+enum { NO_RANK = UINT32_MAX, UNVERIFIED_MOST = 64, PAUSE_MS = 100, SILENT_MS = 5000 };
 
 struct store_server {
     struct reactor *reactor;
     struct run_server *rounds;
     struct watch listener;
+    struct timer again; /* while accepting pauses; reserved */
+    bool lacks_fds;
     uint32_t size, n_unverified;
     struct store_line **line; /* of each rank; NULL: not here, or gone */
     struct store_line *unverified[UNVERIFIED_MOST];
@@ -52,12 +55,18 @@ void weft__store_hello(uint8_t hello[STORE_HELLO], uint32_t rank, uint32_t size)
 
 /* ---- one connection ------------------------------------------------------------------------ */
 
-/* While there are as many without a hello as there may be, further ones wait in the kernel: among
- * them are ranks, and a rank whose connection is closed does not connect again. */
+/*
+ * Accepting pauses while there are as many connections without a hello as there may be, or no
+ * descriptors. Further ones wait in the kernel: among them are ranks, and a rank whose connection
+ * is closed does not connect again.
+ */
 static void watch_listener(struct store_server *server) {
-    int events = server->n_unverified < UNVERIFIED_MOST ? WATCH_READ : 0;
-    if (events != server->listener.events)
-        weft__watch_change(server->reactor, &server->listener, events);
+    struct reactor *r = server->reactor;
+    bool pauses = server->n_unverified == UNVERIFIED_MOST || server->lacks_fds;
+    int events = pauses ? 0 : WATCH_READ;
+    if (events != server->listener.events) weft__watch_change(r, &server->listener, events);
+    if (pauses && !weft__timer_running(&server->again))
+        weft__timer_start(r, &server->again, weft__now(r) + PAUSE_MS * NS_PER_MS);
 }
 
 static void forget_unverified(struct store_server *server, const struct store_line *line) {
@@ -76,6 +85,21 @@ static void close_line(struct store_line *line) {
     else
         server->line[line->rank] = NULL;
     weft__free_later(server->reactor, line);
+}
+
+/* A rank says its hello as soon as it has connected. */
+static void close_silent(struct store_server *server) {
+    uint64_t now = weft__now(server->reactor);
+    for (uint32_t i = server->n_unverified; i-- > 0;)
+        if (now - server->unverified[i]->since >= SILENT_MS * NS_PER_MS)
+            close_line(server->unverified[i]);
+}
+
+static void accept_again(struct timer *timer) {
+    struct store_server *server = container_of(timer, struct store_server, again);
+    server->lacks_fds = false;
+    if (server->n_unverified == UNVERIFIED_MOST) close_silent(server);
+    watch_listener(server);
 }
 
 static void lose_line(struct store_line *line) {
@@ -152,6 +176,7 @@ static weft_status_t add_line(struct store_server *server, int fd) {
     if (!line) return WEFT_ERR_NO_MEMORY;
     line->server = server;
     line->rank = NO_RANK;
+    line->since = weft__now(server->reactor);
     line->watch.ready = line_ready;
     weft_status_t st = weft__watch_start(server->reactor, &line->watch, fd, WATCH_READ);
     if (st < 0) {
@@ -170,6 +195,9 @@ static void accept_some(struct watch *watch, int events) {
     (void)events;
     int fd = accept4(watch->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd >= 0 && add_line(server, fd) < 0) close(fd);
+    server->lacks_fds =
+        fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM);
+    if (server->lacks_fds) watch_listener(server);
 }
 
 static weft_status_t listen_at(const struct addrinfo *at, int *fd_p) {
@@ -211,9 +239,11 @@ weft_status_t weft__store_server_start(const void *parent, struct reactor *react
     server->reactor = reactor;
     server->size = size;
     server->listener.ready = accept_some;
+    server->again.fire = accept_again;
     server->line = weft__alloc(server, size * sizeof *server->line, "lines");
     server->rounds = weft__run_server_create(server, size, to_rank, server);
     weft_status_t st = server->line && server->rounds ? listen_at(at, &fd) : WEFT_ERR_NO_MEMORY;
+    if (st == WEFT_OK) st = weft__timer_reserve(reactor, &server->again);
     if (st == WEFT_OK) st = weft__watch_start(reactor, &server->listener, fd, WATCH_READ);
     if (st == WEFT_OK) st = own_line(server, own_fd_p);
     if (st == WEFT_OK) {
@@ -221,6 +251,7 @@ weft_status_t weft__store_server_start(const void *parent, struct reactor *react
         return WEFT_OK;
     }
     if (server->listener.events) weft__watch_stop(reactor, &server->listener);
+    weft__timer_release(reactor, &server->again);
     if (fd >= 0) close(fd);
     talloc_free(server);
     return st;
@@ -231,5 +262,6 @@ void weft__store_server_stop(struct store_server *server) {
     for (uint32_t r = 0; r < server->size; r++)
         if (server->line[r]) close_line(server->line[r]);
     weft__watch_stop(server->reactor, &server->listener);
+    weft__timer_release(server->reactor, &server->again);
     close(server->listener.fd);
 }

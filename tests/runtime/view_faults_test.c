@@ -2,9 +2,12 @@
  * each finalizer. */
 #include "view_processes.h"
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
+#include <time.h>
 
 enum { RANKS = 3, VICTIM = 1, BYTES = 40000 };
 enum moment { BEFORE, IN, AFTER, N_MOMENTS };
@@ -261,6 +264,8 @@ static void note_ready(weft_view_t *view, weft_status_t status, void *arg) {
     *(weft_status_t *)arg = status;
 }
 
+static bool silent_stay;
+
 static void come_behind_the_silent(const char *store, uint32_t rank, uint32_t size) {
     weft_view_t *view = NULL;
     weft_status_t ready = WEFT_IN_PROGRESS;
@@ -276,7 +281,7 @@ static void come_behind_the_silent(const char *store, uint32_t rank, uint32_t si
     CHECK_EQ(weft_view_create(&params, &view), WEFT_OK);
     for (int i = 0; i < 200 && ready == WEFT_IN_PROGRESS; i++)
         weft_worker_wait(weft_view_worker(view), 1);
-    for (int i = 0; rank == 1 && i < SILENT; i++) close(fd[i]);
+    for (int i = 0; rank == 1 && i < SILENT && !silent_stay; i++) close(fd[i]);
     while (ready == WEFT_IN_PROGRESS) weft_worker_wait(weft_view_worker(view), 1000);
     CHECK_EQ(ready, WEFT_OK);
     CHECK_EQ(weft_view_barrier_wait(view), WEFT_OK);
@@ -285,4 +290,50 @@ static void come_behind_the_silent(const char *store, uint32_t rank, uint32_t si
 
 TEST(a_process_that_comes_behind_many_silent_connections_waits_and_is_served) {
     in_processes(2, come_behind_the_silent);
+}
+
+TEST(connections_that_stay_silent_are_closed_when_others_wait) {
+    silent_stay = true;
+    in_processes(2, come_behind_the_silent);
+    silent_stay = false;
+}
+
+static double seconds_now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+/* Rank 0 has no descriptor for the other's connection at first. */
+static void come_without_descriptors(const char *store, uint32_t rank, uint32_t size) {
+    weft_view_t *view = NULL;
+    weft_status_t ready = WEFT_IN_PROGRESS;
+    weft_view_params_t params = {.engine = "store",
+                                 .store = store,
+                                 .rank = rank,
+                                 .size = size,
+                                 .on_ready = note_ready,
+                                 .arg = &ready,
+                                 .deadline_ms = 60000};
+    CHECK_EQ(weft_view_create(&params, &view), WEFT_OK);
+    if (rank == 0) {
+        struct rlimit limit, none;
+        int waits = 0, fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+        close(fd); /* the lowest that is free */
+        CHECK_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
+        none = (struct rlimit){(rlim_t)fd, limit.rlim_max};
+        CHECK_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+        for (double end = seconds_now() + 0.5; seconds_now() < end; waits++)
+            weft_worker_wait(weft_view_worker(view), 100);
+        CHECK(waits < 200); /* some 10, not as many as a loop can make */
+        CHECK_EQ(ready, WEFT_IN_PROGRESS);
+        CHECK_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    }
+    while (ready == WEFT_IN_PROGRESS) weft_worker_wait(weft_view_worker(view), 1000);
+    CHECK_EQ(ready, WEFT_OK);
+    CHECK_EQ(weft_view_release_wait(view), WEFT_OK);
+}
+
+TEST(a_store_without_descriptors_pauses_and_goes_on) {
+    in_processes(2, come_without_descriptors);
 }
