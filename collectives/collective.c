@@ -3,6 +3,7 @@
 
 #include <base/counters.h>
 #include <base/hash.h>
+#include <endpoints/core/cause.h>
 #include <string.h>
 
 /* ---- its memory, which serves the next collective -------------------------------------------- */
@@ -42,6 +43,27 @@ static void release_collective(struct collective *c) {
     if (c->engine->release) c->engine->release(c);
 }
 
+/* The callback may be held until the team is gone, so the request takes the cause with it. */
+static void finish_request(const weft_team_t *team, struct weft_request *req,
+                           weft_status_t status) {
+    struct cause *cause = NULL;
+    if (status < 0 && status == team->status) {
+        char text[CAUSE_ROOM];
+        weft__team_reason(team, text, sizeof text);
+        cause = weft__cause_new(team->worker, status, text);
+    }
+    req->recv.remote = (uint64_t)(uintptr_t)cause;
+    weft__request_finish(req, status);
+}
+
+static void explain(struct weft_request *req) {
+    struct cause *cause = (struct cause *)(uintptr_t)req->recv.remote;
+    weft__cause_note(req->status, cause);
+    if (!cause || cause->status != req->status)
+        (void)weft__fail(req->status, "%s", req->kind->name);
+    weft__cause_drop(cause);
+}
+
 static void notify_collective(struct job *job) {
     struct collective *c = list_of(job, struct collective, notify);
     weft_team_t *team = c->team;
@@ -53,7 +75,7 @@ static void notify_collective(struct job *job) {
     weft_status_t status = c->status;
     /* A persistent one may be started again, or freed, in the callback. */
     if (!serves_again(c)) weft__free_later(team->reactor, c);
-    if (request) weft__request_finish(request, status);
+    if (request) finish_request(team, request, status);
     weft__team_settle(team);
 }
 
@@ -121,7 +143,11 @@ static void withdrawn(struct weft_request *req) {
 }
 
 static const struct request_kind collective_kind = {
-    .name = "collective", .flags = WEFT_COLL_FIXED_ORDER, .withdraw = withdrawn};
+    .name = "collective",
+    .flags = WEFT_COLL_FIXED_ORDER,
+    .withdraw = withdrawn,
+    .explain = explain,
+};
 
 /* Transports may use its memory from the first moment on: a stop must wait until no transport may
  * touch it. */

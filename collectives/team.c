@@ -13,6 +13,7 @@
 #include "agreement.h"
 #include "collective.h"
 #include "joining.h"
+#include <endpoints/core/cause.h>
 
 /* ---- outcomes -------------------------------------------------------------------------------- */
 
@@ -30,10 +31,17 @@ weft_status_t weft__team_outcome(weft_status_t status) {
     }
 }
 
+void weft__team_reason(const weft_team_t *team, char *buf, size_t size) {
+    snprintf(buf, size, "the team failed because of rank %u%s%s", team->blamed,
+             team->why[0] ? ": " : "", team->why);
+}
+
 weft_status_t weft__team_usable(const weft_team_t *team) {
-    if (team->status < 0)
-        return weft__fail(team->status, "the team failed because of rank %u%s%s", team->blamed,
-                          team->why[0] ? ": " : "", team->why);
+    char reason[CAUSE_ROOM];
+    if (team->status < 0) {
+        weft__team_reason(team, reason, sizeof reason);
+        return weft__fail(team->status, "%s", reason);
+    }
     if (!team_is_ready(&team->core.fsm)) return weft__fail(WEFT_ERR_BUSY, "the team is not ready");
     if (team->is_parent) return weft__fail(WEFT_ERR_BUSY, "another team is being made of this one");
     return WEFT_OK;

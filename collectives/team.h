@@ -222,6 +222,8 @@ void weft__team_settle(weft_team_t *team);
 weft_status_t weft__team_close(weft_team_t *team, const weft_op_t *op);
 /* The status of a collective after an endpoint ended with `status`. */
 weft_status_t weft__team_outcome(weft_status_t status);
+/* What its failure is put down to, in words. */
+void weft__team_reason(const weft_team_t *team, char *buf, size_t size);
 /* WEFT_OK, WEFT_ERR_BUSY before the team is ready, or the status of the failed team. */
 weft_status_t weft__team_usable(const weft_team_t *team);
 

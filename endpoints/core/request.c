@@ -231,8 +231,12 @@ static const char *what_happened(weft_status_t status) {
 }
 
 /* In the callback, weft_status_describe must find the causes of this failure only. */
-static __attribute__((cold)) NOINLINE void explain(const struct weft_request *req) {
+static __attribute__((cold)) NOINLINE void explain(struct weft_request *req) {
     char peer[PEER_ROOM] = "";
+    if (req->kind->explain) {
+        req->kind->explain(req);
+        return;
+    }
     const struct weft_ep *ep = req->ep;
     weft__cause_note(req->status, ep ? ep->cause : NULL);
     if (req->status == WEFT_ERR_CANCELLED || (ep && ep->cause && ep->cause->status == req->status))

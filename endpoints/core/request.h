@@ -39,6 +39,9 @@ struct request_kind {
     void (*late_data)(struct weft_request *req, size_t bytes);
     /* Just before the callback: free what it holds. */
     void (*release)(struct weft_request *req);
+    /* After that, of one that failed: notes the cause for the callback. NULL: the endpoint's cause,
+     * and the name. */
+    void (*explain)(struct weft_request *req);
 };
 
 /* A program's memory layout, in place of an iov (transfer/layout.h). Below its request. */

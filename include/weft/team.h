@@ -224,7 +224,8 @@ typedef struct weft_team_info {
      * What happened, and how far the collective was, as a sentence; "" if it is not known. Examples
      * are "allreduce 12: rank 3 and 2 others did not take part in time" and "bcast 7, 9 of 14 steps
      * done: the exchange with rank 2 failed (WEFT_ERR_PEER_FAILED)". Valid until the team is
-     * closed.
+     * closed. weft_status_describe has it in the callback of each collective that failed with the
+     * team.
      */
     const char *why;
     uint32_t n_hosts, ranks_per_core; /* 0 before the exchange has ended */

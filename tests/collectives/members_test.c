@@ -41,6 +41,13 @@ TEST(a_team_describes_itself_and_its_members) {
     crew_down(&c);
 }
 
+/* In the callback the failure is described with its reason. */
+static char described[512];
+static void describe_outcome(weft_status_t status, void *arg) {
+    weft_status_describe(status, described, sizeof described);
+    on_outcome(status, arg);
+}
+
 TEST(who_is_late_is_named) {
     for (unsigned i = 0; i < 3; i++) {
         struct crew c;
@@ -48,7 +55,8 @@ TEST(who_is_late_is_named) {
         char text[512];
         crew_up(&c, 3, ways[i][0], ways[i][1], ways[i][2]);
         for (uint32_t r = 0; r < 2; r++) {
-            weft_op_t op = {.done = on_outcome, .arg = &c.rank[r], .deadline_ms = 50};
+            weft_op_t op = {
+                .done = r ? on_outcome : describe_outcome, .arg = &c.rank[r], .deadline_ms = 50};
             expect_outcome(&c.rank[r]);
             posted(&c.rank[r], weft_barrier(c.rank[r].team, &op));
         }
@@ -58,6 +66,7 @@ TEST(who_is_late_is_named) {
             if (c.rank[r].outcome != WEFT_ERR_TIMED_OUT) continue; /* the other one reports it */
             CHECK_EQ(weft_team_describe(c.rank[r].team, &info), WEFT_OK);
             CHECK(!info.why[0] || strstr(info.why, "barrier"));
+            if (r == 0) CHECK(strstr(described, "because of rank") && strstr(described, info.why));
             named |= strstr(info.why, "rank 2") && strstr(info.why, "did not take part in time");
             CHECK_EQ(weft_barrier(c.rank[r].team, NULL), WEFT_ERR_TIMED_OUT);
             weft_status_describe(WEFT_ERR_TIMED_OUT, text, sizeof text);
