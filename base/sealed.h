@@ -4,6 +4,11 @@
 #define WEFT_BASE_SEALED_H
 
 #include <stddef.h>
+#include <sys/mman.h>
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23 /* Linux 5.14; the C library's headers may be older */
+#endif
 
 enum {
     SEALED_FILLED = 1, /* its pages are allocated at once: touching them cannot end in SIGBUS */

@@ -14,10 +14,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#ifndef MADV_POPULATE_WRITE
-#define MADV_POPULATE_WRITE 23
-#endif
-
 enum { SEALS = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL };
 static const uint64_t segment_magic = 0x3530746c53746657; /* "WftSlt05" */
 
@@ -135,7 +131,7 @@ static bool populate(const struct segment *s, uint64_t bytes) {
 static bool fill_front(struct segment *s) {
     uint64_t front = front_bytes(s->size);
     if (weft__sealed_fill(s->fd, 0, front) < 0) return false;
-    if (populate(s, 1)) return true; /* a page of those */
+    if (populate(s, 1)) return true; /* a page that is there: does the kernel know it? */
     s->has_slots = errno == EINVAL;
     return s->has_slots && weft__sealed_fill(s->fd, front, s->bytes - front) == 0;
 }

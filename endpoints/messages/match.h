@@ -38,10 +38,7 @@ enum {
     MATCH_LEASED = 16      /* tags with the highest bit belong to leases: there was one */
 };
 
-/* A block of a short message that is not in use. */
-struct spare_message {
-    struct spare_message *next;
-};
+struct spare_message;
 
 struct match {
     uint32_t slow;          /* MATCH_… bits */
@@ -56,8 +53,8 @@ struct match {
     struct hash_table by_tag;
     /* offers in `unexpected` and `taken`, by link and sender's request */
     struct hash_table by_offer;
-    struct list taken; /* taken out of matching, not yet received */
-    struct spare_message *spare;
+    struct list taken;           /* taken out of matching, not yet received */
+    struct spare_message *spare; /* message_memory.c */
     uint32_t n_spare;
     uint32_t left;       /* bytes in `unexpected` whose link is gone */
     uint32_t placements; /* number of placements so far */

@@ -9,7 +9,11 @@ enum {
     MOST_SPARE = 64
 };
 
-/* The first word of a spare block says which is the next. */
+/* The first word of a block that is not in use. The rest of it is poisoned. */
+struct spare_message {
+    struct spare_message *next;
+};
+
 static struct weft_tag_message *take_spare(struct match *m) {
     struct spare_message *spare = m->spare;
     m->spare = spare->next;

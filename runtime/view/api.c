@@ -35,8 +35,12 @@ static weft_status_t make_worker(weft_context_t **context_p, weft_worker_t **wor
     return st;
 }
 
+static bool is_shared_now(void) {
+    return shared.pid == getpid() && shared.n_views > 0;
+}
+
 static weft_status_t share_worker(void) {
-    if (shared.pid == getpid() && shared.n_views) return WEFT_OK;
+    if (is_shared_now()) return WEFT_OK;
     weft_status_t st = make_worker(&shared.context, &shared.worker);
     shared.n_views = 0;
     shared.thread = pthread_self();
@@ -122,8 +126,7 @@ static weft_status_t until_ready(weft_view_t *view, weft_view_t **view_p) {
 static weft_worker_t *worker_there(const weft_view_params_t *params) {
     if (params && params->worker) return params->worker;
     pthread_mutex_lock(&shared_mutex);
-    bool here = shared.pid == getpid() && shared.n_views > 0 &&
-                pthread_equal(shared.thread, pthread_self());
+    bool here = is_shared_now() && pthread_equal(shared.thread, pthread_self());
     weft_worker_t *worker = here ? shared.worker : NULL;
     pthread_mutex_unlock(&shared_mutex);
     return worker;

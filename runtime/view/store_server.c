@@ -29,7 +29,7 @@ struct store_server {
     struct run_server *rounds;
     struct watch listener;
     struct timer again; /* while accepting pauses; reserved */
-    bool lacks_fds;
+    bool lacks_room;    /* descriptors, or memory, when the last one came */
     uint32_t size, n_unverified;
     struct store_line **line; /* of each rank; NULL: not here, or gone */
     struct store_line *unverified[UNVERIFIED_MOST];
@@ -57,12 +57,12 @@ void weft__store_hello(uint8_t hello[STORE_HELLO], uint32_t rank, uint32_t size)
 
 /*
  * Accepting pauses while there are as many connections without a hello as there may be, or no
- * descriptors. Further ones wait in the kernel: among them are ranks, and a rank whose connection
- * is closed does not connect again.
+ * descriptors or memory. Further ones wait in the kernel: among them are ranks, and a rank whose
+ * connection is closed does not connect again.
  */
 static void watch_listener(struct store_server *server) {
     struct reactor *r = server->reactor;
-    bool pauses = server->n_unverified == UNVERIFIED_MOST || server->lacks_fds;
+    bool pauses = server->n_unverified == UNVERIFIED_MOST || server->lacks_room;
     int events = pauses ? 0 : WATCH_READ;
     if (events != server->listener.events) weft__watch_change(r, &server->listener, events);
     if (pauses && !weft__timer_running(&server->again))
@@ -97,7 +97,7 @@ static void close_silent(struct store_server *server) {
 
 static void accept_again(struct timer *timer) {
     struct store_server *server = container_of(timer, struct store_server, again);
-    server->lacks_fds = false;
+    server->lacks_room = false;
     if (server->n_unverified == UNVERIFIED_MOST) close_silent(server);
     watch_listener(server);
 }
@@ -195,9 +195,9 @@ static void accept_some(struct watch *watch, int events) {
     (void)events;
     int fd = accept4(watch->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd >= 0 && add_line(server, fd) < 0) close(fd);
-    server->lacks_fds =
-        fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM);
-    if (server->lacks_fds) watch_listener(server);
+    weft_status_t st = fd < 0 ? weft__errno_status(errno) : WEFT_OK;
+    server->lacks_room = st == WEFT_ERR_NO_FDS || st == WEFT_ERR_NO_MEMORY;
+    if (server->lacks_room) watch_listener(server);
 }
 
 static weft_status_t listen_at(const struct addrinfo *at, int *fd_p) {

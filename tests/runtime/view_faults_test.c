@@ -264,21 +264,28 @@ static void note_ready(weft_view_t *view, weft_status_t status, void *arg) {
     *(weft_status_t *)arg = status;
 }
 
-static bool silent_stay;
-
-static void come_behind_the_silent(const char *store, uint32_t rank, uint32_t size) {
+/* `*ready_p` is its status, once it is known. */
+static weft_view_t *begin_view(const char *store, uint32_t rank, uint32_t size,
+                               weft_status_t *ready_p) {
     weft_view_t *view = NULL;
-    weft_status_t ready = WEFT_IN_PROGRESS;
-    int fd[SILENT];
-    for (int i = 0; rank == 1 && i < SILENT; i++) fd[i] = connect_silently(store);
     weft_view_params_t params = {.engine = "store",
                                  .store = store,
                                  .rank = rank,
                                  .size = size,
                                  .on_ready = note_ready,
-                                 .arg = &ready,
+                                 .arg = ready_p,
                                  .deadline_ms = 60000};
     CHECK_EQ(weft_view_create(&params, &view), WEFT_OK);
+    return view;
+}
+
+static bool silent_stay;
+
+static void come_behind_the_silent(const char *store, uint32_t rank, uint32_t size) {
+    weft_status_t ready = WEFT_IN_PROGRESS;
+    int fd[SILENT];
+    for (int i = 0; rank == 1 && i < SILENT; i++) fd[i] = connect_silently(store);
+    weft_view_t *view = begin_view(store, rank, size, &ready);
     for (int i = 0; i < 200 && ready == WEFT_IN_PROGRESS; i++)
         weft_worker_wait(weft_view_worker(view), 1);
     for (int i = 0; rank == 1 && i < SILENT && !silent_stay; i++) close(fd[i]);
@@ -306,16 +313,8 @@ static double seconds_now(void) {
 
 /* Rank 0 has no descriptor for the other's connection at first. */
 static void come_without_descriptors(const char *store, uint32_t rank, uint32_t size) {
-    weft_view_t *view = NULL;
     weft_status_t ready = WEFT_IN_PROGRESS;
-    weft_view_params_t params = {.engine = "store",
-                                 .store = store,
-                                 .rank = rank,
-                                 .size = size,
-                                 .on_ready = note_ready,
-                                 .arg = &ready,
-                                 .deadline_ms = 60000};
-    CHECK_EQ(weft_view_create(&params, &view), WEFT_OK);
+    weft_view_t *view = begin_view(store, rank, size, &ready);
     if (rank == 0) {
         struct rlimit limit, none;
         int waits = 0, fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
