@@ -8,8 +8,8 @@
 /*
  * For some KiB and more, memcpy usually is the processor's string instruction, which starts slowly.
  * On some processors it takes twenty times as long if the destination's page offset exceeds the
- * source's by 1 to 31 bytes, as it does behind a short header (docs/performance.md, "What a copy
- * takes").
+ * source's by 1 to 31 bytes, as it does behind a short header (docs/performance/messages.md, "What
+ * a copy takes").
  */
 enum { COPY_WORD = 8, COPY_WIDE_FROM = 4 << 10 };
 

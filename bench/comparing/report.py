@@ -1,4 +1,4 @@
-"""Telling: medians and ratios as text, as a table for docs/performance.md, and as a picture."""
+"""Telling: medians and ratios as text, as a table for docs/performance/figures.md, and as a picture."""
 
 import os
 import platform
