@@ -1,11 +1,11 @@
 /* The public functions of views: what may not be asked is refused here. */
 #include "view.h"
 
+#include <base/alloc.h>
 #include <base/check.h>
 #include <base/status.h>
 #include <endpoints/core/worker.h>
 #include <endpoints/worker/drive.h>
-#include <pthread.h>
 #include <talloc.h>
 #include <unistd.h>
 #include <weft/weft.h>
@@ -17,63 +17,58 @@
 /*
  * Views of one thread for which the program gave no worker share one, so that a call that waits for
  * one of them drives all: else processes that wait in different views would wait for each other.
+ * The thread's own variable says which: an id of a thread that has ended may be another's later.
  */
-static pthread_mutex_t shared_mutex = PTHREAD_MUTEX_INITIALIZER;
-static struct {
+struct shared_worker {
     weft_context_t *context;
     weft_worker_t *worker;
     unsigned n_views;
-    pthread_t thread;
-    int pid; /* a child of a fork makes its own */
-} shared;
+    pid_t pid; /* a child of a fork makes its own */
+};
+static _Thread_local struct shared_worker *own __attribute__((tls_model("initial-exec")));
 
-static weft_status_t make_worker(weft_context_t **context_p, weft_worker_t **worker_p) {
-    weft_status_t st = weft_context_create(NULL, context_p);
+static weft_status_t make_worker(struct shared_worker *shared) {
+    weft_status_t st = weft_context_create(NULL, &shared->context);
     if (st < 0) return st;
-    st = weft_worker_create(*context_p, NULL, worker_p);
-    if (st < 0) weft_context_destroy(*context_p);
+    st = weft_worker_create(shared->context, NULL, &shared->worker);
+    if (st < 0) weft_context_destroy(shared->context);
     return st;
 }
 
-static bool is_shared_now(void) {
-    return shared.pid == getpid() && shared.n_views > 0;
-}
-
-static weft_status_t share_worker(void) {
-    if (is_shared_now()) return WEFT_OK;
-    weft_status_t st = make_worker(&shared.context, &shared.worker);
-    shared.n_views = 0;
-    shared.thread = pthread_self();
-    shared.pid = st == WEFT_OK ? getpid() : 0;
+static weft_status_t make_shared(struct shared_worker **shared_p) {
+    struct shared_worker *shared = weft__new(NULL, struct shared_worker);
+    if (!shared) return WEFT_ERR_NO_MEMORY;
+    shared->pid = getpid();
+    weft_status_t st = make_worker(shared);
+    if (st == WEFT_OK)
+        *shared_p = shared;
+    else
+        talloc_free(shared);
     return st;
 }
 
-/* A context and a worker, if the program gave none. Another thread has a worker of its own. */
-static weft_status_t worker_for(weft_view_params_t *params, weft_context_t **context_p) {
-    *context_p = NULL;
+static bool has_shared(void) {
+    return own && own->pid == getpid();
+}
+
+/* The program's worker, or else this thread's; `*shared_p` is NULL or what the view is one of. */
+static weft_status_t worker_for(weft_view_params_t *params, struct shared_worker **shared_p) {
+    *shared_p = NULL;
     if (params->worker) return weft__worker_check(params->worker);
-    pthread_mutex_lock(&shared_mutex);
-    weft_status_t st = share_worker();
-    bool here = st == WEFT_OK && pthread_equal(shared.thread, pthread_self());
-    if (here) {
-        shared.n_views++;
-        *context_p = shared.context;
-        params->worker = shared.worker;
-    }
-    pthread_mutex_unlock(&shared_mutex);
-    return st < 0 || here ? st : make_worker(context_p, &params->worker);
+    weft_status_t st = has_shared() ? WEFT_OK : make_shared(&own);
+    if (st < 0) return st;
+    own->n_views++;
+    params->worker = own->worker;
+    *shared_p = own;
+    return WEFT_OK;
 }
 
-static void drop_worker(weft_context_t *context, weft_worker_t *worker) {
-    if (!context) return;
-    pthread_mutex_lock(&shared_mutex);
-    bool is_shared = shared.context == context && shared.pid == getpid();
-    bool in_use = is_shared && --shared.n_views > 0;
-    if (is_shared && !in_use) shared.context = NULL;
-    pthread_mutex_unlock(&shared_mutex);
-    if (in_use) return;
-    weft_worker_destroy(worker);
-    weft_context_destroy(context);
+static void drop_worker(struct shared_worker *shared) {
+    if (!shared || --shared->n_views > 0) return;
+    if (own == shared) own = NULL;
+    weft_worker_destroy(shared->worker);
+    weft_context_destroy(shared->context);
+    talloc_free(shared);
 }
 
 static weft_status_t view_create(const weft_view_params_t *params, weft_view_t **view_p) {
@@ -98,17 +93,17 @@ static weft_status_t view_create(const weft_view_params_t *params, weft_view_t *
 weft_status_t weft_view_create_sized(size_t params_size, const weft_view_params_t *params,
                                      weft_view_t **view_p) {
     weft_view_params_t known = {0};
-    weft_context_t *context;
+    struct shared_worker *shared;
     if (!view_p) REFUSE("view_p", "NULL");
     weft_status_t st =
         params ? weft__params_read(&known, sizeof known, params, params_size) : WEFT_OK;
-    if (st == WEFT_OK) st = worker_for(&known, &context);
+    if (st == WEFT_OK) st = worker_for(&known, &shared);
     if (st < 0) return st;
     st = view_create(&known, view_p);
     if (st == WEFT_OK)
-        (*view_p)->context = context;
+        (*view_p)->shared = shared;
     else
-        drop_worker(context, known.worker);
+        drop_worker(shared);
     return st;
 }
 
@@ -125,11 +120,7 @@ static weft_status_t until_ready(weft_view_t *view, weft_view_t **view_p) {
 /* The worker that a view of this thread would use, if it is there already. */
 static weft_worker_t *worker_there(const weft_view_params_t *params) {
     if (params && params->worker) return params->worker;
-    pthread_mutex_lock(&shared_mutex);
-    bool here = is_shared_now() && pthread_equal(shared.thread, pthread_self());
-    weft_worker_t *worker = here ? shared.worker : NULL;
-    pthread_mutex_unlock(&shared_mutex);
-    return worker;
+    return has_shared() ? own->worker : NULL;
 }
 
 weft_status_t weft_view_create_wait_sized(size_t params_size, const weft_view_params_t *params,
@@ -152,7 +143,7 @@ weft_view_t *weft_view_retain(weft_view_t *view) {
 /* Whether the end of this view ends one that has a worker of its own. */
 static bool ends_worker(const weft_view_t *view) {
     if (view->refs > 1) return false;
-    return view->context || (view->parent && ends_worker(view->parent));
+    return view->shared || (view->parent && ends_worker(view->parent));
 }
 
 weft_status_t weft_view_release(weft_view_t *view, const weft_op_t *op) {
@@ -175,7 +166,7 @@ static void note_release(weft_status_t status, void *arg) {
 }
 
 static weft_status_t end_and_wait(weft_view_t *view) {
-    weft_context_t *context = view->context;
+    struct shared_worker *shared = view->shared;
     weft_worker_t *worker = view->worker;
     weft_view_t *parent = view->parent;
     weft_status_t outcome = WEFT_IN_PROGRESS;
@@ -184,7 +175,7 @@ static weft_status_t end_and_wait(weft_view_t *view) {
     weft__view_end(view, &(weft_op_t){.done = note_release, .arg = &outcome});
     weft__worker_wait_for(worker, &outcome);
     weft_status_t above = weft_view_release_wait(parent);
-    drop_worker(context, worker);
+    drop_worker(shared);
     return outcome == WEFT_OK ? above : outcome;
 }
 

@@ -21,8 +21,8 @@ struct view_member {
 struct weft_view {
     struct view_core core;
     uint32_t refs;
-    weft_status_t status;    /* of the creation */
-    weft_context_t *context; /* its own; NULL: it uses the program's worker */
+    weft_status_t status;         /* of the creation */
+    struct shared_worker *shared; /* of its thread: api.c; NULL: it uses the program's worker */
     weft_worker_t *worker;
     struct reactor *reactor;
     weft_view_t *parent; /* of a part; one reference */
