@@ -2,8 +2,15 @@
 import array
 import asyncio
 import gc
+import importlib
+import inspect
+import logging
+import os
 import pickle
+import socket
 import unittest
+import unittest.mock
+import weakref
 
 import weft.compat.ucp as ucp
 import weft.compat.ucxx as ucxx
@@ -21,6 +28,97 @@ def end():
 class Compat(Case):
     def tearDown(self):
         end()
+
+
+CONFIG_ERRORS = ((ucp, ucp.exceptions.UCXConfigError), (ucxx, ucxx.exceptions.UCXInvalidParamError))
+
+
+class Options(Compat):
+    def refused(self, options, words):
+        for module, error in CONFIG_ERRORS:
+            with self.subTest(module=module.__name__, options=options):
+                with self.assertRaisesRegex(error, words):
+                    module.init(options)
+                self.assertIsNone(module.core._ctx)
+
+    def test_a_name_that_neither_has_is_refused(self):
+        self.refused({"UNKNOWN_OPTION": "3M"}, "no such option: UNKNOWN_OPTION")
+        self.refused({"RNDV_TRESH": "8192"}, "maybe RNDV_THRESH")
+        self.refused({"rndv_thresh": "8192"}, "maybe RNDV_THRESH")
+        self.refused({"UCX_TLS": "tcp"}, "its name here is TLS")
+        self.refused({"log.levle": "none"}, "no such option")
+        self.refused({"TCP": "1"}, "no such option")
+
+    def test_a_value_that_ucx_does_not_take_is_refused(self):
+        for name, value in (("SEG_SIZE", "invalid-size"), ("RNDV_THRESH", "foo"), ("RNDV_THRESH", "8k,"), ("MAX_RNDV_RAILS", "x"),
+                            ("KEEPALIVE_INTERVAL", "soon"), ("PROTO_ENABLE", "perhaps"), ("LOG_LEVEL", "bogus"),
+                            ("SEG_SIZE", ""), ("SEG_SIZE", "3Mx")):
+            self.refused({name: value}, "%s=%s: not a " % (name, value))
+        self.refused({"MAX_RNDV_RAILS": 1}, "options are strings")
+        self.refused({"log.level": "bogus"}, "log.level")
+
+    def test_options_of_ucx_are_taken_and_found_as_they_were_given(self):
+        options = {"TLS": "tcp,cuda_copy", "RNDV_THRESH": "intra:8K,inter:8192", "SEG_SIZE": "3M", "MEMTYPE_CACHE": "n",
+                   "SOCKADDR_TLS_PRIORITY": "tcp", "KEEPALIVE_INTERVAL": "20s", "NUM_EPS": "auto", "MULTI_LANE_MAX_RATIO": "4.0",
+                   "CUDA_COPY_MAX_REG_RATIO": "1.0", "TCP_SNDBUF": "4M", "RC_MLX5_TX_POLL_ALWAYS": "y", "NET_DEVICES": ""}
+        given = dict(options)
+        for module, _ in CONFIG_ERRORS:
+            module.init(options)
+            config = module.get_config()
+            self.assertEqual({name: config[name] for name in given}, given)
+            self.assertEqual(options, given)
+            end()
+
+    def test_two_options_are_settings_here(self):
+        for level, mine in (("FATAL", "error"), ("Warn", "warn"), ("diag", "warn"), ("info", "info"), ("poll", "trace")):
+            ucp.init({"LOG_LEVEL": level, "LISTENER_BACKLOG": "7"})
+            self.assertEqual([ucp.get_config()[name] for name in ("log.level", "listen.backlog")], [mine, "7"])
+            end()
+        ucp.init({"LOG_LEVEL": "info", "log.level": "none", "LISTENER_BACKLOG": "auto"})
+        self.assertEqual([ucp.get_config()[name] for name in ("log.level", "listen.backlog")], ["none", "1024"])
+
+    def test_a_variable_is_taken_in_place_of_an_option_if_the_program_says_so(self):
+        with unittest.mock.patch.dict(os.environ, {"UCX_SEG_SIZE": "2M", "UCX_NOBODY_KNOWS": "1", "WEFT_LISTEN_BACKLOG": "9"}):
+            self.assertEqual(ucp.get_config()["SEG_SIZE"], "2M")
+            self.assertNotIn("NOBODY_KNOWS", ucp.get_config())
+            ucp.init({"SEG_SIZE": "3M", "listen.backlog": "8"})
+            self.assertEqual([ucp.get_config()[name] for name in ("SEG_SIZE", "listen.backlog")], ["3M", "8"])
+            end()
+            ucp.init({"SEG_SIZE": "3M", "listen.backlog": "8"}, env_takes_precedence=True)
+            self.assertEqual([ucp.get_config()[name] for name in ("SEG_SIZE", "listen.backlog")], ["2M", "9"])
+            end()
+            os.environ["UCX_SEG_SIZE"] = "large"
+            with self.assertRaises(ucp.exceptions.UCXConfigError):
+                ucp.init({"SEG_SIZE": "3M"}, env_takes_precedence=True)
+        with unittest.mock.patch.dict(os.environ):
+            os.environ.pop("UCX_TLS", None)
+            self.assertEqual(ucp.get_config()["TLS"], "all")
+
+    def test_the_configuration_is_logged_as_information(self):
+        with self.assertLogs("ucx", logging.INFO) as logged:
+            ucp.init({"SEG_SIZE": "3M"})
+        self.assertRegex(logged.output[0], "SEG_SIZE=3M.*log.level=")
+        end()
+        with self.assertNoLogs("ucx", logging.ERROR):
+            ucp.init({"SEG_SIZE": "3M"})
+
+    async def test_a_connect_waits_as_long_as_init_or_the_variable_says(self):
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            ucp.init(connect_timeout=0.05)
+            with self.assertRaisesRegex(ucp.exceptions.UCXNotConnected, "timeout"):
+                await ucp.create_endpoint(*silent.getsockname())
+            end()
+            with unittest.mock.patch.dict(os.environ, {"UCXPY_CONNECT_TIMEOUT": "0.05"}):
+                with self.assertRaisesRegex(ucp.exceptions.UCXNotConnected, "timeout"):
+                    await ucp.create_endpoint(*silent.getsockname())
+
+    def test_parameters_have_the_names_of_theirs(self):
+        for function, names in ((ucp.init, "options env_takes_precedence blocking_progress_mode connect_timeout"),
+                                (ucp.Endpoint.set_close_callback, "self callback_func"),
+                                (ucxx.Endpoint.set_close_callback, "self callback_func cb_args cb_kwargs"),
+                                (ucxx.Endpoint.recv_with_handle, "self buffer probe_result"),
+                                (ucxx.continuous_ucx_progress, "event_loop")):
+            self.assertEqual(list(inspect.signature(function).parameters), names.split())
 
 
 async def connected(module):
@@ -193,6 +291,21 @@ class Ucp(Compat):
             ucxx._lib
         with self.assertRaises(AttributeError):
             ucp.nothing
+        for module, words in (("ucp._libs", "core interface"), ("ucp._libs.ucx_api", "core interface"),
+                              ("ucxx._lib.libucxx", "core interface"), ("ucxx.testing", None)):
+            with self.assertRaisesRegex(NotImplementedError, words or "own tests"):
+                importlib.import_module("weft.compat." + module).join_processes
+        with self.assertRaisesRegex(NotImplementedError, "core interface"):
+            from weft.compat.ucxx._lib import libucxx  # noqa: F401
+        for module in (ucp, ucxx):
+            self.assertFalse(hasattr(module, "_libs") or hasattr(module, "_lib") or hasattr(module, "get_default_options"))
+
+        def nameless():
+            pass
+
+        nameless.__module__ = None  # pickle looks for it in every module that is imported
+        with self.assertRaises((pickle.PicklingError, AttributeError)):
+            pickle.dumps(nameless)
 
 
 class Ucxx(Compat):
@@ -214,6 +327,28 @@ class Ucxx(Compat):
         for ep in clients + served:
             await ep.close()
         listener.close()
+
+    async def test_what_a_callback_raises_is_logged_and_keeps_nothing(self):
+        for module in (ucp, ucxx):
+            served = []
+
+            def fails(ep):
+                served.append(weakref.ref(ep))
+                raise RuntimeError("the callback failed")
+
+            async def fails_later(ep):
+                fails(ep)
+
+            for callback in (fails, fails_later):
+                with self.assertLogs("ucx", logging.ERROR) as logged:
+                    listener = module.create_listener(callback)
+                    client = await module.create_endpoint("127.0.0.1", listener.port)
+                    with self.assertRaises(module.UCXError):  # the server's endpoint has no reference
+                        await client.recv(bytearray(1))
+                self.assertRegex(logged.output[0], "(?s)Uncaught listener callback error.*RuntimeError: the callback failed")
+                self.assertIsNone(logged.records[0].exc_info)
+                self.assertEqual((listener._active[0], served.pop()()), (0, None))
+            end()
 
     async def test_many_buffers_probe_and_handles(self):
         client, server, listener = await connected(ucxx)
@@ -281,6 +416,15 @@ class Ucxx(Compat):
         self.assertEqual(bytes(await server.am_recv()), b"active")
         self.assertIs(ucxx.core.Endpoint, ucxx.Endpoint)
         self.assertFalse(ucxx.core._get_ctx().progress_mode.startswith("thread"))
+
+    def test_tags_are_as_theirs(self):
+        for cls, name in ((ucxx.types.Tag, "UCXXTag"), (ucxx.types.TagMask, "UCXXTagMask")):
+            self.assertEqual((repr(cls(42)), cls(42), cls(42).value, hash(cls(42))), (name + "(42)", 42, 42, hash(42)))
+            self.assertNotEqual(cls(42), "42")
+            for value in (-1, 1 << 64):
+                with self.assertRaises(OverflowError):
+                    cls(value)
+        self.assertEqual(ucxx.types.TagMaskFull, 2 ** 64 - 1)
 
     async def test_options_of_progress_are_accepted(self):
         ucxx.init(progress_mode="thread", enable_delayed_submission=True, enable_python_future=True, connect_timeout=2)

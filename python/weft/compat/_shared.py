@@ -11,10 +11,12 @@ import socket
 import struct
 import sys
 import threading
+import traceback
 import types
 import weakref
 from typing import Any, Callable, Iterator, Mapping
 
+from . import _options
 from .. import _arrays, _core, errors
 from .._endpoint import Endpoint as WeftEndpoint
 from .._worker import Context, Worker
@@ -63,19 +65,24 @@ def worker() -> Worker:
     return current() or init()
 
 
-def init(options: dict[str, str] | None = None, env_takes_precedence: bool = False) -> Worker:
-    """Makes this thread's worker. Options are settings of Weft; those of UCX (TLS, RNDV_THRESH, …) have no meaning here and
-    are left out, as are those that the environment sets if that takes precedence."""
+def init(options: Mapping[str, str] | None = None, env_takes_precedence: bool = False, timeout: float | None = None) -> Worker:
+    """Makes this thread's worker. options: of UCX, which are checked and but for a few have no effect (_options.py), or
+    settings of Weft. timeout: of connects, in seconds. Errors: OptionError for an option that neither has, or a value that
+    it does not take."""
     if getattr(_thread, "worker", None) is not None and not _thread.worker.closed:
         raise RuntimeError("already initialized: reset() first")
-    known = {row["name"] for row in Context({"log.level": "none"}).settings()}
-    settings = {name: value for name, value in (options or {}).items() if name in known}
-    if env_takes_precedence:
-        settings = {name: value for name, value in settings.items()
-                    if "WEFT_" + name.upper().replace(".", "_") not in os.environ}
-    _thread.context = Context(settings)
+    known = frozenset(row["name"] for row in Context({"log.level": "none"}).settings())
+    settings, theirs = _options.split(options or {}, env_takes_precedence, known)
+    try:
+        _thread.context = Context(settings)
+    except (errors.WeftError, TypeError) as error:
+        raise _options.OptionError(str(error)) from error
+    _thread.options, _thread.timeout = theirs, timeout
     _thread.worker = Worker(_thread.context, name="compat")
     _thread.worker.endpoint_type = CoreEndpoint
+    log = logging.getLogger("ucx")
+    if log.isEnabledFor(logging.INFO):
+        log.info("initialized with: %s", ", ".join("%s=%s" % pair for pair in sorted(get_config().items())))
     return _thread.worker
 
 
@@ -111,9 +118,11 @@ def reset() -> None:
 
 
 def get_config() -> dict[str, str]:
-    """The settings: of this thread's worker, or, without making one, those that it would have."""
-    context = Context({"log.level": "none"}) if current() is None else _thread.context
-    return {row["name"]: row["value"] for row in context.settings()}
+    """The settings of Weft, and the options of UCX that the program or the environment gave, as they were given: of this
+    thread's worker, or, without making one, those that it would have. TLS is "all" where none gave it."""
+    context, options = (_thread.context, _thread.options) if current() is not None else (Context({"log.level": "none"}), {})
+    return {**{row["name"]: row["value"] for row in context.settings()},
+            "TLS": "all", **_options.of_environment(), **options}
 
 
 def get_worker_address() -> Address:
@@ -360,6 +369,9 @@ def listen(make: Callable[[WeftEndpoint], Any], callback: Callable[[Any], Any], 
             said = callback(make(ep))
             if asyncio.iscoroutine(said):
                 await said
+        except Exception:
+            # As a text: the frames of the exception would keep the endpoint.
+            logging.getLogger("ucx").error("Uncaught listener callback error\n%s", traceback.format_exc())
         finally:
             active[0] -= 1
 
@@ -368,6 +380,12 @@ def listen(make: Callable[[WeftEndpoint], Any], callback: Callable[[Any], Any], 
         return made.listen(accepted, host="*", port=port or 0), active
     except errors.InsecureError:
         return made.listen(accepted, host="127.0.0.1", port=port or 0), active
+
+
+def connect_timeout() -> float:
+    """Seconds that a connect waits: as `init` said, else the variable of UCX-Py, else 5."""
+    timeout = getattr(_thread, "timeout", None) if current() is not None else None
+    return float(os.environ.get("UCXPY_CONNECT_TIMEOUT", 5)) if timeout is None else timeout
 
 
 async def connect(to: Any, timeout: float | None = None) -> WeftEndpoint:
@@ -407,12 +425,34 @@ def version() -> tuple[int, int, int]:
     return int(major), int(minor), int(patch)
 
 
-def absent(module: str, names: dict[str, str]) -> Callable[[str], Any]:
-    """The module's __getattr__: a name that is not there says why."""
+class AbsentError(NotImplementedError, AttributeError):
+    """A name of theirs that is not there. It is an AttributeError, too: hasattr() is False."""
+
+
+class _AbsentModule(types.ModuleType):
+    """A module of theirs that is not there: to import a name or a module from it says why."""
+
+    why = ""
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "__path__":  # which an import of a module within asks for; of an AttributeError it would tell nothing
+            raise NotImplementedError(self.why)
+        if name[:2] == "__":
+            raise AttributeError("module %r has no attribute %r" % (self.__name__, name))
+        raise AbsentError(self.why)
+
+
+def absent(module: str, names: Mapping[str, str], modules: Mapping[str, str]) -> Callable[[str], Any]:
+    """The module's __getattr__: what is not there, names and modules, says why."""
+    texts = {name: "%s.%s is not there: %s" % (module, name, why) for name, why in {**names, **modules}.items()}
+    for name in modules:
+        made = _AbsentModule("%s.%s" % (module, name))
+        made.why = texts[name]
+        sys.modules[made.__name__] = made
 
     def getattr_of(name: str) -> Any:
-        if name in names:
-            raise NotImplementedError("%s.%s is not there: %s" % (module, name, names[name]))
+        if name in texts:
+            raise AbsentError(texts[name])
         raise AttributeError("module %r has no attribute %r" % (module, name))
 
     return getattr_of

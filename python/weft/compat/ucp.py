@@ -1,15 +1,15 @@
 """The asynchronous interface of UCX-Py over Weft: `import weft.compat.ucp as ucp`.
 
-Differences: options and environment variables of UCX have no meaning; there is no progress mode, and no progress task; a
-worker belongs to its thread, so `reset` is about this thread's. A listener is on all interfaces only if a cluster key or the
-setting tcp.insecure allows it, else on loopback.
+Differences: options of UCX are checked, and but for a few have no effect, as its environment variables have none; there is no
+progress mode, and no progress task; a worker belongs to its thread, so `reset` is about this thread's. A listener is on all
+interfaces only if a cluster key or the setting tcp.insecure allows it, else on loopback.
 """
 from __future__ import annotations
 
 from typing import Any, Callable
 
 from .. import _core, errors
-from . import _shared
+from . import _options, _shared
 from ._shared import (active_transports as get_active_transports, context_info as get_ucp_context_info, get_address,
                       get_config, get_worker_address, progress, version as get_ucx_version,
                       worker as _worker, worker_handle as get_ucp_worker, worker_info as get_ucp_worker_info)
@@ -59,8 +59,8 @@ class UCXWarning(UserWarning):
     pass
 
 
-_CLASSES = {errors.PeerClosedError: _Reset, errors.PeerFailedError: _Reset, errors.ClosedError: _Closed,
-            errors.CancelledError: UCXCanceled, errors.TruncatedError: UCXMsgTruncated,
+_CLASSES = {_options.OptionError: UCXConfigError, errors.PeerClosedError: _Reset, errors.PeerFailedError: _Reset,
+            errors.ClosedError: _Closed, errors.CancelledError: UCXCanceled, errors.TruncatedError: UCXMsgTruncated,
             errors.RefusedError: UCXNotConnected, errors.TimedOutError: UCXNotConnected,
             errors.UnreachableError: UCXUnreachable}
 
@@ -84,9 +84,9 @@ class Endpoint(_shared.EndpointBase):
     def closed(self) -> bool:
         return not self._ep.alive
 
-    def set_close_callback(self, callback: Callable[[], Any]) -> None:
-        """callback() is called when the endpoint is closed, by either side."""
-        self._call_when_closed(callback)
+    def set_close_callback(self, callback_func: Callable[[], Any]) -> None:
+        """callback_func() is called when the endpoint is closed, by either side."""
+        self._call_when_closed(callback_func)
 
     async def flush(self) -> None:
         with _translated():
@@ -114,9 +114,11 @@ class Listener(_shared.ListenerBase):
 
 
 def init(options: dict[str, str] | None = None, env_takes_precedence: bool = False,
-         blocking_progress_mode: bool | None = None) -> None:
+         blocking_progress_mode: bool | None = None, connect_timeout: float | None = None) -> None:
+    """connect_timeout: seconds that create_endpoint waits. The progress mode has no meaning. Errors: UCXConfigError for an
+    option that neither UCX nor Weft has, or a value that it does not take."""
     with _translated():
-        _shared.init(options, env_takes_precedence)
+        _shared.init(options, env_takes_precedence, connect_timeout)
 
 
 def reset() -> None:
@@ -135,7 +137,7 @@ def create_listener(callback_func: Callable[[Endpoint], Any], port: int | None =
 async def create_endpoint(ip_address: str, port: int, endpoint_error_handling: bool = True) -> Endpoint:
     with _translated():
         _receives_bytearrays()
-        return Endpoint(await _shared.connect((ip_address, port)), endpoint_error_handling)
+        return Endpoint(await _shared.connect((ip_address, port), _shared.connect_timeout()), endpoint_error_handling)
 
 
 async def create_endpoint_from_worker_address(address: bytes, endpoint_error_handling: bool = True) -> Endpoint:
@@ -204,5 +206,5 @@ def _get_ctx() -> ApplicationContext:
 
 
 core = _shared.core_of(__name__, globals(), ApplicationContext)
-__getattr__ = _shared.absent(__name__, {"_libs": "the core interface; weft.rma has remote memory",
-                                        "get_default_options": "settings of UCX have no meaning here"})
+__getattr__ = _shared.absent(__name__, {"get_default_options": "options of UCX have no effect here"},
+                             {"_libs": "the core interface; weft.rma has remote memory"})

@@ -1,6 +1,6 @@
 """The asynchronous interface of ucxx over Weft: `import weft.compat.ucxx as ucxx`.
 
-Differences: options and environment variables of UCX have no meaning; progress modes, delayed submission and Python futures
+Differences: options of UCX are checked, and but for a few have no effect, as its environment variables have none; progress modes, delayed submission and Python futures
 are accepted and ignored, because there is no thread and no task; a worker belongs to its thread. A listener is on all
 interfaces only if a cluster key or the setting tcp.insecure allows it, else on loopback.
 """
@@ -53,6 +53,14 @@ _CLASSES.update({getattr(errors, mine + "Error"): _THEIRS["UCX%sError" % theirs]
 
 class Tag(int):
     """A tag of 64 bits."""
+
+    def __new__(cls, value: int = 0) -> Tag:
+        if not 0 <= value < 1 << 64:
+            raise OverflowError("a tag has 64 bits: %d" % value)
+        return super().__new__(cls, value)
+
+    def __repr__(self) -> str:
+        return "UCXX%s(%d)" % (type(self).__name__, self)
 
     @property
     def value(self) -> int:
@@ -111,13 +119,13 @@ class ApplicationContext:
     async def recv(self, buffer: Any, tag: int) -> int:
         return await recv(buffer, tag)
 
-    async def recv_with_handle(self, buffer: Any, probed: Any) -> int:
+    async def recv_with_handle(self, buffer: Any, probe_result: Any) -> int:
         """Receives a message that tag_probe removed."""
         with _translated():
-            request = probed.handle.post_recv(buffer)
+            request = probe_result.handle.post_recv(buffer)
             if isinstance(request, _core.Request):
                 await _worker().complete(request)
-        return probed.length
+        return probe_result.length
 
 
 def _get_ctx() -> ApplicationContext:
@@ -159,10 +167,10 @@ class Endpoint(_shared.EndpointBase):
     def abort(self, period: int = 10**10, max_attempts: int = 1) -> None:
         self._ep.abort()
 
-    def set_close_callback(self, cb_func: Callable[..., Any], cb_args: tuple[Any, ...] | None = None,
+    def set_close_callback(self, callback_func: Callable[..., Any], cb_args: tuple[Any, ...] | None = None,
                            cb_kwargs: dict[str, Any] | None = None) -> None:
-        """cb_func(*cb_args, **cb_kwargs) is called when the endpoint is closed, by either side."""
-        self._call_when_closed(lambda: cb_func(*(cb_args or ()), **(cb_kwargs or {})))
+        """callback_func(*cb_args, **cb_kwargs) is called when the endpoint is closed, by either side."""
+        self._call_when_closed(lambda: callback_func(*(cb_args or ()), **(cb_kwargs or {})))
 
     async def send_multi(self, buffers: Any, tag: Any = None, force_tag: bool = False) -> None:
         """Sends a list of buffers: as one message; with a tag, as theirs, their sizes and then each, under that tag."""
@@ -202,11 +210,11 @@ class Endpoint(_shared.EndpointBase):
         with _translated():
             return _probed(self._ep.tag_probe(self._tag(tag), remove=remove))
 
-    async def recv_with_handle(self, buffer: Any, probed: Any) -> int:
+    async def recv_with_handle(self, buffer: Any, probe_result: Any) -> int:
         """Receives a message that tag_probe removed."""
         with _translated():
-            await self._ep.recv_taken(probed.handle, buffer)
-        return probed.length
+            await self._ep.recv_taken(probe_result.handle, buffer)
+        return probe_result.length
 
 
 class Listener(_shared.ListenerBase):
@@ -223,6 +231,8 @@ class Listener(_shared.ListenerBase):
 def init(options: dict[str, str] | None = None, env_takes_precedence: bool = False, progress_mode: str | None = None,
          enable_delayed_submission: bool | None = None, enable_python_future: bool | None = None,
          connect_timeout: float | None = None) -> None:
+    """The last four have no meaning: create_endpoint has a timeout of its own. Errors: UCXInvalidParamError for an option
+    that neither UCX nor Weft has, or a value that it does not take."""
     with _translated():
         _shared.init(options, env_takes_precedence)
 
@@ -259,10 +269,15 @@ async def recv(buffer: Any, tag: int) -> int:
         return await _shared.recv(buffer, tag)
 
 
+def continuous_ucx_progress(event_loop: Any = None) -> None:
+    """Nothing to do: the loop's own reader drives the worker."""
+
+
 def stop_notifier_thread() -> None:
     """Nothing to stop: there is no thread."""
 
 
 core = _shared.core_of(__name__, globals(), ApplicationContext)
-__getattr__ = _shared.absent(__name__, {"_lib": "the core interface", "testing": "tools of ucxx's own tests",
-                                        "register_am_allocator": "neither has ucxx; weft.Worker has it"})
+__getattr__ = _shared.absent(__name__, {"register_am_allocator": "neither has ucxx; weft.Worker has it"},
+                             {"_lib": "the core interface; weft.Worker(polls=True) is synchronous",
+                              "_lib_async": "what is behind the interface", "testing": "tools of ucxx's own tests"})
