@@ -96,7 +96,9 @@ class AsyncioDriver:
         self._looks = worker.spins
         self._is_eager = self._is_looking = self._stopped = False
         self._raised: BaseException | None = None
-        reader: Callable[[], Any] = self._readable if worker.spins or worker.eager else worker.progress
+        reader: Callable[[], Any] = worker.progress
+        if worker.spins or worker.eager:
+            reader = self._readable
         loop.add_reader(self._fd, reader)
 
     def _eager_future(self) -> EagerFuture:
@@ -207,7 +209,7 @@ class PollDriver:
 
 
 @types.coroutine
-def _turn(end: float | None = None) -> Generator[float | None, None, None]:
+def _turn(end: float | None = None) -> Any:
     """Gives Worker.run a turn, which ends at this time of the monotonic clock."""
     yield end
 

@@ -112,7 +112,8 @@ def _like(source: Any, view: memoryview, count: int, whole: bool, dtype: str | D
         import numpy
 
         return numpy.empty_like(source) if whole else numpy.empty(count, source.dtype)
-    block: Any = memoryview(_core.Block(count * view.itemsize))
+    made: Any = _core.Block(count * view.itemsize)
+    block: Any = memoryview(made)
     return block.cast(view.format.lstrip("@=<")) if view.format.lstrip("@=<") in "bBhHiIlLqQnNfd?c" else block
 
 

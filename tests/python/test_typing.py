@@ -1,4 +1,4 @@
-"""The stubs of the extension name what it has."""
+"""The stubs of the extension name what it has, and types of the package agree."""
 import ast
 import importlib.util
 import os
@@ -31,16 +31,31 @@ class Stubs(unittest.TestCase):
             bases = [base.__name__ for base in getattr(errors, name).__bases__]
             self.assertEqual([base.id for base in node.bases], [base for base in bases if base != "Exception" or node.bases])
 
-    @unittest.skipIf(importlib.util.find_spec("mypy") is None, "no mypy here")
-    @unittest.skipIf("WEFT_TEST_SANITIZER" in os.environ, "mypy is run without a sanitizer")
-    def test_stubtest_finds_the_stubs_right(self):
-        here = os.path.dirname(os.path.abspath(__file__))
+
+@unittest.skipIf(importlib.util.find_spec("mypy") is None, "no mypy here")
+@unittest.skipIf("WEFT_TEST_SANITIZER" in os.environ, "mypy is run without a sanitizer")
+class Types(unittest.TestCase):
+    def said_by(self, *command, paths):
+        """(code, text) of a module of mypy, with the package among these paths, wherever this test was started.
+
+        mypy does not report what it finds in PYTHONPATH. stubtest imports the extension, and needs it there.
+        """
+        package = os.path.dirname(os.path.dirname(os.path.abspath(weft.__file__)))
         with tempfile.TemporaryDirectory() as folder:
-            said = subprocess.run([sys.executable, "-m", "mypy.stubtest", "weft._core", "weft.errors", "--concise",
-                                   "--ignore-unused-allowlist", "--allowlist", os.path.join(here, "stubtest.allow")],
-                                  capture_output=True, text=True, cwd=folder,
-                                  env={**os.environ, "MYPYPATH": os.path.dirname(os.path.dirname(weft.__file__))})
-        self.assertEqual(said.returncode, 0, said.stdout + said.stderr)
+            said = subprocess.run([sys.executable, "-m", *command], cwd=folder, capture_output=True, text=True,
+                                  env={**os.environ, "PYTHONPATH": "", **dict.fromkeys(paths, package)})
+        return said.returncode, said.stdout + said.stderr
+
+    def test_stubtest_finds_the_stubs_right(self):
+        allowed = os.path.join(os.path.dirname(os.path.abspath(__file__)), "stubtest.allow")
+        code, text = self.said_by("mypy.stubtest", "weft._core", "weft.errors", "--concise", "--ignore-unused-allowlist",
+                                  "--allowlist", allowed, paths=("PYTHONPATH", "MYPYPATH"))
+        self.assertEqual(code, 0, text)
+
+    def test_mypy_finds_the_package_right(self):
+        code, text = self.said_by("mypy", "--no-site-packages", "--ignore-missing-imports", "-p", "weft", paths=("MYPYPATH",))
+        self.assertEqual(code, 0, text)
+        self.assertIn("no issues found", text)
 
 
 class Import(unittest.TestCase):
