@@ -24,6 +24,8 @@ test_what_is_measured_can_be_read() {
     timeout 100 $perf --tune "$scratch/tuned" --test barrier --ranks 2 --seconds 0.001
     has tuned "$(cat "$scratch/tuned")" '^barrier@2-2:-='
     has info "$(WEFT_COLL_TUNING=$scratch/tuned $info --collectives)" 'by the settings'
+    timeout 100 $perf --tune "$scratch/scan" --test scan --ranks 2 --seconds 0.001
+    has "a scan's choices" "$(cat "$scratch/scan")" '^scan@2-2:.*='
 }
 
 run_tests

@@ -193,7 +193,9 @@ test_collectives() {
         measure $test auto poll 8-32 8 16 32
     done
     measure alltoallv auto poll 8-16 8 16
-    measure barrier auto sleep 8 0
+    for test in barrier fanin fanout; do
+        measure $test auto sleep 8 0
+    done
     measure allreduce self poll 8 8
 }
 
@@ -212,6 +214,12 @@ test_collectives_of_what_was_just_written() {
     for test in allreduce bcast allgather reduce gather scatter alltoall alltoallv reduce_scatter; do
         for options in "--size 8" "--size 13" "--size 64k" "--size 32 --persistent --mode wait"; do
             timeout 60 $perf --test $test --fresh --ranks 3 --seconds 0.02 $options --json >"$scratch/rows"
+            check_notes 'r["test"] == "'$test'"' 'r["p50_us"] > 0'
+        done
+    done
+    for test in allgatherv gatherv scatterv reduce_scatterv scan exscan neighbor_alltoallv; do
+        for options in "--size 13" "--size 64k --persistent --mode wait"; do
+            timeout 60 $perf --test $test --fresh --ranks 3 --seconds 0.01 $options --json >"$scratch/rows"
             check_notes 'r["test"] == "'$test'"' 'r["p50_us"] > 0'
         done
     done

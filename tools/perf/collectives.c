@@ -18,39 +18,86 @@ static void on_done(weft_status_t status, void *arg) {
     done = true;
 }
 
-/* Of an alltoallv: the same to each, so that it is compared with an alltoall. */
-static const uint64_t *equal_blocks(const struct perf *p, size_t size) {
-    static uint64_t blocks[PERF_RANKS];
-    for (uint32_t r = 0; r < p->size; r++) blocks[r] = size;
-    return blocks;
+/* ---- the operations -------------------------------------------------------------------------- */
+
+enum who { NONE, EACH, ROOT };
+enum blocks { ONE, FOR_EACH, FOR_NEIGHBORS };
+enum result { COPY, SUM, SUM_TO_HERE, SUM_BELOW };
+
+/* Who gives and who takes, and in how many blocks; and what is taken of equal parts of all. */
+struct collective {
+    weft_coll_kind_t kind;
+    enum who gives, takes;
+    enum blocks given, taken;
+    enum result result;
+};
+static const struct collective collectives[N_TESTS] = {
+    [TEST_BARRIER] = {WEFT_COLL_BARRIER, NONE, NONE, ONE, ONE, COPY},
+    [TEST_FANIN] = {WEFT_COLL_FANIN, NONE, NONE, ONE, ONE, COPY},
+    [TEST_FANOUT] = {WEFT_COLL_FANOUT, NONE, NONE, ONE, ONE, COPY},
+    [TEST_BCAST] = {WEFT_COLL_BCAST, ROOT, EACH, ONE, ONE, COPY},
+    [TEST_ALLGATHER] = {WEFT_COLL_ALLGATHER, EACH, EACH, ONE, FOR_EACH, COPY},
+    [TEST_ALLGATHERV] = {WEFT_COLL_ALLGATHERV, EACH, EACH, ONE, FOR_EACH, COPY},
+    [TEST_GATHER] = {WEFT_COLL_GATHER, EACH, ROOT, ONE, FOR_EACH, COPY},
+    [TEST_GATHERV] = {WEFT_COLL_GATHERV, EACH, ROOT, ONE, FOR_EACH, COPY},
+    [TEST_SCATTER] = {WEFT_COLL_SCATTER, ROOT, EACH, FOR_EACH, ONE, COPY},
+    [TEST_SCATTERV] = {WEFT_COLL_SCATTERV, ROOT, EACH, FOR_EACH, ONE, COPY},
+    [TEST_ALLTOALL] = {WEFT_COLL_ALLTOALL, EACH, EACH, FOR_EACH, FOR_EACH, COPY},
+    [TEST_ALLTOALLV] = {WEFT_COLL_ALLTOALLV, EACH, EACH, FOR_EACH, FOR_EACH, COPY},
+    [TEST_NEIGHBOR_ALLTOALLV] = {WEFT_COLL_NEIGHBOR_ALLTOALLV, EACH, EACH, FOR_NEIGHBORS,
+                                 FOR_NEIGHBORS, COPY},
+    [TEST_ALLREDUCE] = {WEFT_COLL_ALLREDUCE, EACH, EACH, ONE, ONE, SUM},
+    [TEST_REDUCE] = {WEFT_COLL_REDUCE, EACH, ROOT, ONE, ONE, SUM},
+    [TEST_REDUCE_SCATTER] = {WEFT_COLL_REDUCE_SCATTER, EACH, EACH, FOR_EACH, ONE, SUM},
+    [TEST_REDUCE_SCATTERV] = {WEFT_COLL_REDUCE_SCATTERV, EACH, EACH, FOR_EACH, ONE, SUM},
+    [TEST_SCAN] = {WEFT_COLL_SCAN, EACH, EACH, ONE, ONE, SUM_TO_HERE},
+    [TEST_EXSCAN] = {WEFT_COLL_EXSCAN, EACH, EACH, ONE, ONE, SUM_BELOW},
+};
+
+static const struct collective *collective_of(const struct perf *p) {
+    return &collectives[p->options.test];
 }
 
-static bool sums(const struct perf *p) {
-    enum perf_test test = p->options.test;
-    return test == TEST_ALLREDUCE || test == TEST_REDUCE || test == TEST_REDUCE_SCATTER;
+enum { NEIGHBORS = 2 };
+
+static uint32_t n_blocks(const struct perf *p, enum blocks blocks) {
+    return blocks == ONE ? 1 : blocks == FOR_NEIGHBORS ? NEIGHBORS : p->size;
+}
+
+/* Of a v-form: equal blocks, so that it is compared with the form without counts. */
+static const uint64_t *equal_counts(const struct perf *p, size_t count) {
+    static uint64_t counts[PERF_RANKS];
+    uint32_t n = p->size > NEIGHBORS ? p->size : NEIGHBORS;
+    for (uint32_t r = 0; r < n; r++) counts[r] = count;
+    return counts;
+}
+
+/* A ring: each rank has the one below it and the one above it. */
+static const weft_neighbors_t *ring(const struct perf *p) {
+    static uint32_t below_above[NEIGHBORS], above_below[NEIGHBORS];
+    static const weft_neighbors_t graph = {below_above, above_below, NEIGHBORS, NEIGHBORS};
+    below_above[0] = above_below[1] = (p->rank + p->size - 1) % p->size;
+    below_above[1] = above_below[0] = (p->rank + 1) % p->size;
+    return &graph;
 }
 
 static bool are_floats(const struct perf *p, size_t size) {
-    return sums(p) && size % sizeof(float) == 0;
+    return collective_of(p)->result != COPY && size % sizeof(float) == 0;
 }
 
 static weft_coll_args_t args_of(const struct perf *p, size_t size, uint32_t root) {
-    static const weft_coll_kind_t kinds[N_TESTS] = {
-        [TEST_ALLREDUCE] = WEFT_COLL_ALLREDUCE, [TEST_BCAST] = WEFT_COLL_BCAST,
-        [TEST_ALLGATHER] = WEFT_COLL_ALLGATHER, [TEST_REDUCE] = WEFT_COLL_REDUCE,
-        [TEST_GATHER] = WEFT_COLL_GATHER,       [TEST_SCATTER] = WEFT_COLL_SCATTER,
-        [TEST_ALLTOALL] = WEFT_COLL_ALLTOALL,   [TEST_REDUCE_SCATTER] = WEFT_COLL_REDUCE_SCATTER,
-        [TEST_BARRIER] = WEFT_COLL_BARRIER,     [TEST_ALLTOALLV] = WEFT_COLL_ALLTOALLV};
-    weft_coll_kind_t kind = kinds[p->options.test];
+    const struct collective *it = collective_of(p);
     bool floats = are_floats(p, size);
-    if (kind == WEFT_COLL_BARRIER) return (weft_coll_args_t){.kind = kind};
-    const uint64_t *blocks = kind == WEFT_COLL_ALLTOALLV ? equal_blocks(p, size) : NULL;
-    return (weft_coll_args_t){.kind = kind,
-                              .src_counts = blocks,
-                              .dst_counts = blocks,
-                              .src = kind == WEFT_COLL_BCAST ? NULL : p->out,
-                              .dst = kind == WEFT_COLL_BCAST ? p->out : p->in,
-                              .count = floats ? size / sizeof(float) : size,
+    size_t count = floats ? size / sizeof(float) : size;
+    const uint64_t *counts = equal_counts(p, count);
+    if (it->gives == NONE) return (weft_coll_args_t){.kind = it->kind, .root = root};
+    return (weft_coll_args_t){.kind = it->kind,
+                              .src_counts = counts,
+                              .dst_counts = counts,
+                              .graph = ring(p),
+                              .src = it->kind == WEFT_COLL_BCAST ? NULL : p->out,
+                              .dst = it->kind == WEFT_COLL_BCAST ? p->out : p->in,
+                              .count = count,
                               .type = floats ? WEFT_FLOAT32 : WEFT_UINT8,
                               .reduction = WEFT_SUM,
                               .root = root};
@@ -58,23 +105,11 @@ static weft_coll_args_t args_of(const struct perf *p, size_t size, uint32_t root
 
 /* ---- fresh: a rank writes what it gives before each operation -------------------------------- */
 
-enum who { EACH, ROOT };
-struct flow { /* who gives and who takes, and whether that is a block for each rank */
-    enum who gives, takes;
-    bool gives_blocks, takes_blocks;
-};
-static const struct flow flows[N_TESTS] = {
-    [TEST_ALLREDUCE] = {EACH, EACH, false, false},     [TEST_BCAST] = {ROOT, EACH, false, false},
-    [TEST_ALLGATHER] = {EACH, EACH, false, true},      [TEST_REDUCE] = {EACH, ROOT, false, false},
-    [TEST_GATHER] = {EACH, ROOT, false, true},         [TEST_SCATTER] = {ROOT, EACH, true, false},
-    [TEST_ALLTOALL] = {EACH, EACH, true, true},        [TEST_ALLTOALLV] = {EACH, EACH, true, true},
-    [TEST_REDUCE_SCATTER] = {EACH, EACH, true, false},
-};
-
 /* Of this rank, in an operation of that number. */
-static size_t bytes_of(const struct perf *p, enum who who, bool blocks, size_t size, uint64_t i) {
+static size_t bytes_of(const struct perf *p, enum who who, enum blocks blocks, size_t size,
+                       uint64_t i) {
     if (who == ROOT && i % p->size != p->rank) return 0;
-    return size * (blocks ? p->size : 1);
+    return size * n_blocks(p, blocks);
 }
 
 /* The same value in all ranks, another one in the next operation, and never zero. */
@@ -85,8 +120,8 @@ static unsigned value_of(uint64_t i) {
 _Static_assert(sizeof(wchar_t) == sizeof(float), "wmemset writes floats");
 
 static void write_given(const struct perf *p, size_t size, uint64_t i) {
-    const struct flow *flow = &flows[p->options.test];
-    size_t len = bytes_of(p, flow->gives, flow->gives_blocks, size, i);
+    const struct collective *it = collective_of(p);
+    size_t len = bytes_of(p, it->gives, it->given, size, i);
     if (!are_floats(p, size)) {
         memset(p->out, (int)value_of(i), len);
         return;
@@ -97,12 +132,23 @@ static void write_given(const struct perf *p, size_t size, uint64_t i) {
     wmemset(p->out, bits, len / sizeof bits); /* as fast as memset: the writing is in the times */
 }
 
+/* How many parts are in each of the results. */
+static uint32_t n_parts(const struct perf *p) {
+    switch (collective_of(p)->result) {
+    case SUM: return p->size;
+    case SUM_TO_HERE: return p->rank + 1;
+    case SUM_BELOW: return p->rank;
+    default: return 1;
+    }
+}
+
 /* What the last operation brought is what all wrote before it, or the sum of that. */
 static void check_taken(const struct perf *p, size_t size, uint64_t i) {
-    const struct flow *flow = &flows[p->options.test];
-    size_t len = bytes_of(p, flow->takes, flow->takes_blocks, size, i);
-    unsigned expected = value_of(i) * (sums(p) ? p->size : 1);
-    const unsigned char *bytes = p->options.test == TEST_BCAST ? p->out : p->in;
+    const struct collective *it = collective_of(p);
+    if (it->result == SUM_BELOW && p->rank == 0) return; /* it takes nothing */
+    size_t len = bytes_of(p, it->takes, it->taken, size, i);
+    unsigned expected = value_of(i) * n_parts(p);
+    const unsigned char *bytes = it->kind == WEFT_COLL_BCAST ? p->out : p->in;
     const float *values = p->in;
     bool right = true;
     if (are_floats(p, size))

@@ -48,11 +48,11 @@ static void write_rows(FILE *out, const char *kind, uint32_t ranks, const struct
     }
 }
 
-static bool tune_one(FILE *out, const char *exe, enum coll_kind kind,
+static bool tune_one(FILE *out, const char *exe, const struct perf_kind *test, enum coll_kind kind,
                      const struct perf_options *o) {
     struct best best[SIZES_MOST];
     unsigned n = 0;
-    const char *name = weft__coll_name(kind), *sizes = kind == COLL_BARRIER ? "" : "--size 8-1m";
+    const char *sizes = test->flags & PERF_SIZELESS ? "" : "--size 8-1m";
     uint32_t ranks = o->ranks ? o->ranks : 2;
     for (unsigned a = 0; a <= ALGORITHM_SINGLE_COPY; a++) {
         char command[COMMAND_MOST];
@@ -62,27 +62,38 @@ static bool tune_one(FILE *out, const char *exe, enum coll_kind kind,
         snprintf(command, sizeof command,
                  "WEFT_COLL_TUNING= WEFT_COLL_ALGORITHMS=%s=%s '%s' --test %s --ranks %u "
                  "--seconds %g %s --json 2>/dev/null",
-                 name, algorithm, exe, name, ranks, o->seconds, sizes);
+                 test->name, algorithm, exe, test->name, ranks, o->seconds, sizes);
         measure_one(command, algorithm, best, &n);
     }
-    if (n > 0) write_rows(out, name, ranks, best, n);
+    if (n > 0) write_rows(out, test->name, ranks, best, n);
     fflush(out);
     return n > 0;
 }
 
+/* Neighbours have one algorithm. */
+static bool has_choice(enum coll_kind kind) {
+    return kind != COLL_NEIGHBOR_ALLTOALLV;
+}
+
+/* The test that measures a collective has its name. */
+static const struct perf_kind *test_of(enum coll_kind kind) {
+    for (unsigned i = 0; i < N_TESTS; i++)
+        if (!strcmp(perf_tests[i].name, weft__coll_name(kind))) return &perf_tests[i];
+    return NULL;
+}
+
 int perf_tune(const struct perf_options *o) {
-    static const enum coll_kind kinds[] = {COLL_BARRIER,   COLL_BCAST,    COLL_ALLREDUCE,
-                                           COLL_REDUCE,    COLL_GATHER,   COLL_SCATTER,
-                                           COLL_ALLGATHER, COLL_ALLTOALL, COLL_REDUCE_SCATTER};
     char exe[4096];
     ssize_t len = readlink("/proc/self/exe", exe, sizeof exe - 1);
     FILE *out = fopen(o->tune, "we");
     bool all = out && len > 0;
     if (len > 0) exe[len] = 0;
     if (all) fputs("# weft-perf --tune: the setting coll.tuning names this file\n", out);
-    for (unsigned i = 0; all && i < sizeof kinds / sizeof *kinds; i++)
-        if (o->test == N_TESTS || !strcmp(perf_tests[o->test].name, weft__coll_name(kinds[i])))
-            all = tune_one(out, exe, kinds[i], o);
+    for (unsigned kind = 0; all && kind < N_COLL_KINDS; kind++) {
+        const struct perf_kind *test = has_choice(kind) ? test_of(kind) : NULL;
+        if (test && (o->test == N_TESTS || &perf_tests[o->test] == test))
+            all = tune_one(out, exe, test, kind, o);
+    }
     if (out && fclose(out) != 0) all = false;
     if (!all) fprintf(stderr, "weft-perf: --tune %s: not everything was measured\n", o->tune);
     return all ? 0 : 1;
