@@ -1,6 +1,6 @@
 /*
  * The engine over a store at a TCP address: rank 0 serves, the others connect, and try again while
- * rank 0 is not there yet.
+ * rank 0 is not there yet or has no room for them.
  */
 #include "engine.h"
 #include "machines.h"
@@ -20,7 +20,8 @@
 #include <talloc.h>
 #include <unistd.h>
 
-enum { RETRY_NS = 20000000 };
+/* The pause doubles with each connection that the store closes. */
+enum { PAUSE_MS = 20, PAUSE_MOST_MS = 500, CLOSED_MOST = 10 };
 
 struct store_session {
     struct view_session session;
@@ -29,9 +30,13 @@ struct store_session {
     struct reactor *reactor;
     struct addrinfo *at;
     struct store_server *server; /* at rank 0 */
-    struct watch dial;           /* while it connects */
+    struct watch dial;           /* while it connects, or waits for the answer */
     struct job refused;          /* it could not begin to */
-    struct timer retry;
+    struct timer retry;          /* reserved */
+    uint8_t answer[STORE_ANSWER];
+    size_t n_answer;
+    unsigned n_closed;         /* connections that the store closed before its answer */
+    weft_status_t wrong;       /* why there is no connection, and will be none */
     struct run_client *client; /* NULL: not connected */
     /* An allgather, which may wait for the connection. */
     const void *mine;
@@ -83,15 +88,58 @@ static void store_recall(struct store_session *s) {
 
 /* ---- the connection ------------------------------------------------------------------------ */
 
-static void connected(struct store_session *s, int fd) {
+/* Rank 0 does not dial: its store is its own. */
+static void turned_away(struct store_session *s) {
+    bool again = s->session.exchange.rank > 0 && ++s->n_closed < CLOSED_MOST;
+    step(s, again ? STORE_DIAL_EV_REFUSED : STORE_DIAL_EV_FAILED);
+}
+
+/* The store has said what it thinks of this rank: `fd` is the exchange's, or closed. */
+static void take_answer(struct store_session *s, int fd) {
+    const weft_exchange_t *x = &s->session.exchange;
+    weft_status_t st = weft__store_answer(s->answer);
+    if (st == WEFT_OK) st = weft__run_client_create(fd, x->rank, x->size, &s->client);
+    if (st < 0) {
+        close(fd);
+        s->wrong = weft__fail(st, "store: rank %u of %u is not taken in", x->rank, x->size);
+    }
+    step(s, st < 0 ? STORE_DIAL_EV_FAILED : STORE_DIAL_EV_ANSWERED);
+}
+
+static void answered(struct watch *watch, int events) {
+    struct store_session *s = container_of(watch, struct store_session, dial);
+    int fd = watch->fd;
+    (void)events;
+    ssize_t n = recv(fd, s->answer + s->n_answer, STORE_ANSWER - s->n_answer, MSG_DONTWAIT);
+    if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return;
+    if (n > 0) s->n_answer += (size_t)n;
+    if (n > 0 && s->n_answer < STORE_ANSWER) return;
+    weft__watch_stop(s->reactor, watch);
+    if (n > 0) {
+        take_answer(s, fd);
+        return;
+    }
+    close(fd);
+    turned_away(s);
+}
+
+static bool begin_handshake(struct store_session *s, int fd) {
     uint8_t hello[STORE_HELLO];
-    weft_exchange_t *x = &s->session.exchange;
+    const weft_exchange_t *x = &s->session.exchange;
     weft__store_hello(hello, x->rank, x->size);
-    weft_status_t st = WEFT_ERR_PEER_FAILED;
-    if (send(fd, hello, sizeof hello, MSG_NOSIGNAL) == (ssize_t)sizeof hello)
-        st = weft__run_client_create(fd, x->rank, x->size, &s->client);
-    if (st < 0) close(fd);
-    step(s, st < 0 ? STORE_DIAL_EV_FAILED : STORE_DIAL_EV_GREETED);
+    s->n_answer = 0;
+    s->dial.ready = answered;
+    return send(fd, hello, sizeof hello, MSG_NOSIGNAL) == (ssize_t)sizeof hello &&
+           weft__watch_start(s->reactor, &s->dial, fd, WATCH_READ) == WEFT_OK;
+}
+
+static void connected(struct store_session *s, int fd) {
+    if (begin_handshake(s, fd)) {
+        step(s, STORE_DIAL_EV_GREETED);
+        return;
+    }
+    close(fd);
+    turned_away(s);
 }
 
 static void dialed(struct watch *watch, int events) {
@@ -119,11 +167,18 @@ static void retry(struct timer *timer) {
 static void dial(struct store_session *s) {
     int fd = socket(s->at->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     int now = fd < 0 ? -1 : connect(fd, s->at->ai_addr, s->at->ai_addrlen);
+    s->dial.ready = dialed;
     if (fd >= 0 && (now == 0 || errno == EINPROGRESS) &&
         weft__watch_start(s->reactor, &s->dial, fd, WATCH_WRITE) == WEFT_OK)
         return;
     if (fd >= 0) close(fd);
     weft__job_post(s->reactor, &s->refused);
+}
+
+static void pause_dialing(struct store_session *s) {
+    uint64_t ms = PAUSE_MS << (s->n_closed < CLOSED_MOST ? s->n_closed : CLOSED_MOST);
+    if (ms > PAUSE_MOST_MS) ms = PAUSE_MOST_MS;
+    weft__timer_start(s->reactor, &s->retry, weft__now(s->reactor) + ms * NS_PER_MS);
 }
 
 /* ---- its machine (store_dial.fsm) ------------------------------------------------------------ */
@@ -139,11 +194,9 @@ static void on_effect(struct fsm *m, unsigned effect) {
     struct store_session *s = container_of(m, struct store_session, core.fsm);
     switch ((enum store_dial_effect)effect) {
     case STORE_DIAL_FX_DIAL: dial(s); break;
-    case STORE_DIAL_FX_PAUSE: /* reserved */
-        weft__timer_start(s->reactor, &s->retry, weft__now(s->reactor) + RETRY_NS);
-        break;
+    case STORE_DIAL_FX_PAUSE: pause_dialing(s); break;
     case STORE_DIAL_FX_PASS: pass_on(s); break;
-    case STORE_DIAL_FX_DENY: store_settle(s, WEFT_ERR_PEER_FAILED); break;
+    case STORE_DIAL_FX_DENY: store_settle(s, s->wrong); break;
     case STORE_DIAL_FX_RECALL: store_recall(s); break;
     case STORE_DIAL_FX_HANG_UP: hang_up(s); break;
     case STORE_DIAL_FX_UNPAUSE: weft__timer_stop(s->reactor, &s->retry); break;
@@ -232,7 +285,7 @@ static weft_status_t start_store(const void *parent, weft_worker_t *worker,
         .rank = rank, .size = size, .allgather = allgather_store, .cancel = cancel_store, .arg = s};
     s->worker = worker;
     s->reactor = weft__worker_reactor(worker);
-    s->dial.ready = dialed;
+    s->wrong = WEFT_ERR_PEER_FAILED;
     s->retry.fire = retry;
     s->refused.run = store_refused;
     fsm_init(&s->core.fsm, &port, STORE_DIAL_IDLE, rank + 1);

@@ -5,6 +5,7 @@
 #include <base/status.h>
 #include <errno.h>
 #include <runtime/server.h>
+#include <runtime/wire.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <talloc.h>
@@ -37,7 +38,7 @@ struct store_server {
 
 /* ---- the hello ----------------------------------------------------------------------------- */
 
-static const uint8_t magic[4] = {'W', 'S', 'T', '1'};
+static const uint8_t magic[4] = {'W', 'S', 'T', '2'};
 
 static void store_put32(uint8_t *to, uint32_t value) {
     for (int i = 0; i < 4; i++) to[i] = (uint8_t)(value >> 8 * i);
@@ -53,12 +54,17 @@ void weft__store_hello(uint8_t hello[STORE_HELLO], uint32_t rank, uint32_t size)
     store_put32(hello + 8, size);
 }
 
+weft_status_t weft__store_answer(const uint8_t answer[STORE_ANSWER]) {
+    if (store_get32(answer) == WEFT_OK) return WEFT_OK;
+    return weft__run_decode_status(answer, STORE_ANSWER);
+}
+
 /* ---- one connection ------------------------------------------------------------------------ */
 
 /*
  * Accepting pauses while there are as many connections without a hello as there may be, or no
- * descriptors or memory. Further ones wait in the kernel: among them are ranks, and a rank whose
- * connection is closed does not connect again.
+ * descriptors or memory. Further ones wait in the kernel: among them are ranks, and a rank connects
+ * again a few times only.
  */
 static void watch_listener(struct store_server *server) {
     struct reactor *r = server->reactor;
@@ -129,22 +135,40 @@ static void to_rank(void *arg, uint32_t rank, const void *data, size_t len) {
     struct store_line *line = server->line[rank];
     if (!line) return;
     uint8_t *out = weft__realloc(line, line->out, line->out_end + len, "out");
-    if (!out) return; /* the rank's deadline reports it */
+    if (!out) { /* a frame that lacks a part cannot be followed by others */
+        shutdown(line->watch.fd, SHUT_RDWR); /* read as its end, in a turn of its own */
+        return;
+    }
     line->out = out;
     memcpy(out + line->out_end, data, len);
     line->out_end += len;
     weft__watch_change(server->reactor, &line->watch, WATCH_READ | WATCH_WRITE);
 }
 
-static bool verify_handshake(struct store_line *line) {
+static weft_status_t verify_handshake(const struct store_line *line) {
+    const struct store_server *server = line->server;
+    uint32_t rank = store_get32(line->hello + 4), size = store_get32(line->hello + 8);
+    if (memcmp(line->hello, magic, sizeof magic) != 0) return WEFT_ERR_PROTOCOL;
+    if (size != server->size || rank >= size) return WEFT_ERR_INVALID_PARAM;
+    return server->line[rank] ? WEFT_ERR_EXISTS : WEFT_OK;
+}
+
+/* The socket is new: it takes so little at once, or is broken. */
+static bool send_answer(const struct store_line *line, weft_status_t status) {
+    uint8_t answer[STORE_ANSWER];
+    store_put32(answer, (uint32_t)status);
+    return send(line->watch.fd, answer, sizeof answer, MSG_NOSIGNAL | MSG_DONTWAIT) ==
+           (ssize_t)sizeof answer;
+}
+
+/* False: the line is none of a rank. */
+static bool take_hello(struct store_line *line) {
     struct store_server *server = line->server;
-    uint32_t rank = store_get32(line->hello + 4);
-    bool good = memcmp(line->hello, magic, sizeof magic) == 0 && rank < server->size &&
-                store_get32(line->hello + 8) == server->size && !server->line[rank];
-    if (!good) return false;
+    weft_status_t st = verify_handshake(line);
+    if (st == WEFT_ERR_PROTOCOL || !send_answer(line, st) || st < 0) return false;
     forget_unverified(server, line);
-    line->rank = rank;
-    server->line[rank] = line;
+    line->rank = store_get32(line->hello + 4);
+    server->line[line->rank] = line;
     return true;
 }
 
@@ -153,7 +177,7 @@ static bool take_bytes(struct store_line *line, const uint8_t *bytes, size_t n) 
     while (line->rank == NO_RANK && n > 0) {
         line->hello[line->n_hello++] = *bytes++;
         n--;
-        if (line->n_hello == STORE_HELLO && !verify_handshake(line)) return false;
+        if (line->n_hello == STORE_HELLO && !take_hello(line)) return false;
     }
     return n == 0 || weft__run_server_bytes(line->server->rounds, line->rank, bytes, n) >= 0;
 }
@@ -194,8 +218,8 @@ static void accept_some(struct watch *watch, int events) {
     struct store_server *server = container_of(watch, struct store_server, listener);
     (void)events;
     int fd = accept4(watch->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    if (fd >= 0 && add_line(server, fd) < 0) close(fd);
-    weft_status_t st = fd < 0 ? weft__errno_status(errno) : WEFT_OK;
+    weft_status_t st = fd < 0 ? weft__errno_status(errno) : add_line(server, fd);
+    if (fd >= 0 && st < 0) close(fd); /* the rank connects again */
     server->lacks_room = st == WEFT_ERR_NO_FDS || st == WEFT_ERR_NO_MEMORY;
     if (server->lacks_room) watch_listener(server);
 }

@@ -13,6 +13,15 @@
 enum { STORE_HELLO = 12 };
 void weft__store_hello(uint8_t hello[STORE_HELLO], uint32_t rank, uint32_t size);
 
+/*
+ * What the store answers once it has the rank, or will never have it: a status, little-endian. It
+ * closes a connection without an answer if it has no room for it, or the hello is none.
+ * INVALID_PARAM: the rank or the size is not the store's. EXISTS: it has that rank already.
+ */
+enum { STORE_ANSWER = 4 };
+/* A number that is no status is PROTOCOL. */
+weft_status_t weft__store_answer(const uint8_t answer[STORE_ANSWER]);
+
 struct store_server;
 
 /*

@@ -2,7 +2,10 @@
  * each finalizer. */
 #include "view_processes.h"
 #include <arpa/inet.h>
+#include <base/alloc.h>
 #include <fcntl.h>
+#include <poll.h>
+#include <runtime/view/store_server.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -245,15 +248,37 @@ TEST(the_death_of_the_process_that_serves_the_store_ends_creations_and_operation
     }
 }
 
-/* ---- connections that say nothing ------------------------------------------------------------ */
+/* ---- connections that the store closes ------------------------------------------------------- */
 
-enum { SILENT = 100 };
+static struct sockaddr_in address_of(const char *store) {
+    return (struct sockaddr_in){.sin_family = AF_INET,
+                                .sin_port = htons((uint16_t)atoi(strchr(store, ':') + 1)),
+                                .sin_addr = {htonl(INADDR_LOOPBACK)}};
+}
+
+/* Listens in the place of the store. */
+static int listen_at_store(const char *store) {
+    struct sockaddr_in at = address_of(store);
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), on = 1;
+    CHECK_EQ(setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on), 0);
+    CHECK_EQ(bind(fd, (struct sockaddr *)&at, sizeof at), 0);
+    CHECK_EQ(listen(fd, 16), 0);
+    return fd;
+}
+
+/* Did one come in so long? */
+static bool turn_one_away(int listener, int wait_ms) {
+    struct pollfd come = {.fd = listener, .events = POLLIN};
+    if (poll(&come, 1, wait_ms) <= 0) return false;
+    int fd = accept(listener, NULL, NULL);
+    CHECK(fd >= 0);
+    close(fd);
+    return true;
+}
 
 /* To the store, once it listens. */
 static int connect_silently(const char *store) {
-    struct sockaddr_in at = {.sin_family = AF_INET,
-                             .sin_port = htons((uint16_t)atoi(strchr(store, ':') + 1)),
-                             .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    struct sockaddr_in at = address_of(store);
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     CHECK(fd >= 0);
     while (connect(fd, (struct sockaddr *)&at, sizeof at) < 0) usleep(1000);
@@ -279,6 +304,102 @@ static weft_view_t *begin_view(const char *store, uint32_t rank, uint32_t size,
     return view;
 }
 
+static void until_ready(const weft_view_t *view, const weft_status_t *ready) {
+    while (*ready == WEFT_IN_PROGRESS) weft_worker_wait(weft_view_worker(view), 1000);
+}
+
+/* Rank 0 has no room for the other's first connections. */
+static void come_to_be_turned_away(const char *store, uint32_t rank, uint32_t size) {
+    weft_status_t ready = WEFT_IN_PROGRESS;
+    if (rank == 0) {
+        int listener = listen_at_store(store);
+        for (int i = 0; i < 3; i++) CHECK(turn_one_away(listener, 30000));
+        close(listener);
+    }
+    weft_view_t *view = begin_view(store, rank, size, &ready);
+    until_ready(view, &ready);
+    CHECK_EQ(ready, WEFT_OK);
+    CHECK_EQ(weft_barrier_wait(weft_view_team(view)), WEFT_OK);
+    CHECK_EQ(weft_view_release_wait(view), WEFT_OK);
+}
+
+TEST(a_process_that_the_store_turns_away_comes_again) {
+    in_processes(2, come_to_be_turned_away);
+}
+
+static void come_in_vain(const char *store, uint32_t rank, uint32_t size) {
+    if (rank == 0) { /* as often as the other comes: until it is done */
+        int listener = listen_at_store(store), n = 0;
+        while (shared->n_finalized == 0) n += turn_one_away(listener, 10);
+        CHECK_EQ(n, 10);
+        return;
+    }
+    weft_status_t ready = WEFT_IN_PROGRESS;
+    weft_view_t *view = begin_view(store, rank, size, &ready);
+    until_ready(view, &ready);
+    shared->n_finalized = 1;
+    CHECK_EQ(ready, WEFT_ERR_PEER_FAILED);
+    CHECK_EQ(weft_view_release_wait(view), WEFT_OK);
+}
+
+TEST(a_process_that_the_store_turns_away_each_time_gives_up) {
+    share();
+    in_processes(2, come_in_vain);
+}
+
+/* Memory runs out at rank 0 as the other comes. */
+static void come_without_memory(const char *store, uint32_t rank, uint32_t size) {
+    weft_status_t ready = WEFT_IN_PROGRESS;
+    while (rank > 0 && shared->n_there == 0) usleep(1000);
+    weft_view_t *view = begin_view(store, rank, size, &ready);
+    if (rank == 0) {
+        for (int i = 0; i < 5; i++) weft_worker_wait(weft_view_worker(view), 20);
+        weft__alloc_fail_run(1, 3);
+        shared->n_there = 1;
+    }
+    until_ready(view, &ready);
+    if (rank == 0) CHECK(weft__alloc_fail_at(0) > 3);
+    CHECK_EQ(ready, WEFT_OK);
+    CHECK_EQ(weft_view_release_wait(view), WEFT_OK);
+}
+
+TEST(a_store_without_memory_has_the_rank_when_there_is_some) {
+    share();
+    in_processes(2, come_without_memory);
+}
+
+/* The second process comes with another size, then as a rank that is taken, then as itself. */
+static void come_as_another(const char *store, uint32_t rank, uint32_t size) {
+    static const struct {
+        uint32_t rank, size;
+        weft_status_t status;
+    } as[] = {{1, 3, WEFT_ERR_INVALID_PARAM}, {0, 2, WEFT_ERR_EXISTS}, {1, 2, WEFT_OK}};
+    uint8_t hello[STORE_HELLO], answer[STORE_ANSWER];
+    for (int i = 0; rank == 1 && i < 2; i++) {
+        int fd = connect_silently(store);
+        weft__store_hello(hello, as[i].rank, as[i].size);
+        CHECK_EQ(send(fd, hello, sizeof hello, MSG_NOSIGNAL), sizeof hello);
+        CHECK_EQ(recv(fd, answer, sizeof answer, MSG_WAITALL), sizeof answer);
+        CHECK_EQ(weft__store_answer(answer), as[i].status);
+        close(fd);
+    }
+    for (int i = rank == 1 ? 0 : 2; i < 3; i += 2) {
+        weft_status_t ready = WEFT_IN_PROGRESS;
+        weft_view_t *view = begin_view(store, rank, rank == 1 ? as[i].size : size, &ready);
+        until_ready(view, &ready);
+        CHECK_EQ(ready, as[i].status);
+        CHECK_EQ(weft_view_release_wait(view), WEFT_OK);
+    }
+}
+
+TEST(a_rank_of_another_size_gets_an_answer_at_once) {
+    in_processes(2, come_as_another);
+}
+
+/* ---- connections that say nothing ------------------------------------------------------------ */
+
+enum { SILENT = 100 };
+
 static bool silent_stay;
 
 static void come_behind_the_silent(const char *store, uint32_t rank, uint32_t size) {
@@ -289,7 +410,7 @@ static void come_behind_the_silent(const char *store, uint32_t rank, uint32_t si
     for (int i = 0; i < 200 && ready == WEFT_IN_PROGRESS; i++)
         weft_worker_wait(weft_view_worker(view), 1);
     for (int i = 0; rank == 1 && i < SILENT && !silent_stay; i++) close(fd[i]);
-    while (ready == WEFT_IN_PROGRESS) weft_worker_wait(weft_view_worker(view), 1000);
+    until_ready(view, &ready);
     CHECK_EQ(ready, WEFT_OK);
     CHECK_EQ(weft_view_barrier_wait(view), WEFT_OK);
     CHECK_EQ(weft_view_release_wait(view), WEFT_OK);
@@ -328,7 +449,7 @@ static void come_without_descriptors(const char *store, uint32_t rank, uint32_t 
         CHECK_EQ(ready, WEFT_IN_PROGRESS);
         CHECK_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
     }
-    while (ready == WEFT_IN_PROGRESS) weft_worker_wait(weft_view_worker(view), 1000);
+    until_ready(view, &ready);
     CHECK_EQ(ready, WEFT_OK);
     CHECK_EQ(weft_view_release_wait(view), WEFT_OK);
 }

@@ -116,18 +116,17 @@ static const struct explore_effect dial_effects[STORE_DIAL_N_EFFECTS] = {
 };
 
 /* Rank 0 is connected at once; the others dial. A cancelled allgather may be asked for again. */
-#define ALIVE \
-    (IN(STORE_DIAL_DIALING) | IN(STORE_DIAL_PAUSED) | IN(STORE_DIAL_UP) | IN(STORE_DIAL_BROKEN))
+#define WATCHED (IN(STORE_DIAL_DIALING) | IN(STORE_DIAL_JOINING))
+#define ALIVE   (WATCHED | IN(STORE_DIAL_PAUSED) | IN(STORE_DIAL_UP) | IN(STORE_DIAL_BROKEN))
 static const struct explore_local dial_locals[] = {
     {.event = STORE_DIAL_EV_START, .budget = 1, .states = IN(STORE_DIAL_IDLE)},
-    {.event = STORE_DIAL_EV_REFUSED, .budget = 2, .states = IN(STORE_DIAL_DIALING)},
+    {.event = STORE_DIAL_EV_REFUSED, .budget = 2, .states = WATCHED},
     {.event = STORE_DIAL_EV_RETRY, .armed = true, .states = IN(STORE_DIAL_PAUSED)},
     {.event = STORE_DIAL_EV_GREETED,
-     .budget = 1,
+     .budget = 3,
      .states = IN(STORE_DIAL_IDLE) | IN(STORE_DIAL_DIALING)},
-    {.event = STORE_DIAL_EV_FAILED,
-     .budget = 1,
-     .states = IN(STORE_DIAL_IDLE) | IN(STORE_DIAL_DIALING)},
+    {.event = STORE_DIAL_EV_ANSWERED, .budget = 1, .states = IN(STORE_DIAL_JOINING)},
+    {.event = STORE_DIAL_EV_FAILED, .budget = 1, .states = IN(STORE_DIAL_IDLE) | WATCHED},
     {.event = STORE_DIAL_EV_ASK, .budget = 1, .states = ALIVE},
     {.event = STORE_DIAL_EV_CANCEL, .budget = 1, .states = ALIVE},
     {.event = STORE_DIAL_EV_STOP, .budget = 1},
