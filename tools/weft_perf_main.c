@@ -448,7 +448,11 @@ int main(int argc, char **argv) {
         if (!exchange) return 1;
         run_in_team(&p, exchange);
     } else {
-        struct job_params job = {"weft-perf", p.options.ranks, "/proc/self/exe", argv, 0, true};
+        struct job_params job = {.tool = "weft-perf",
+                                 .n = p.options.ranks,
+                                 .file = "/proc/self/exe",
+                                 .argv = argv,
+                                 .plain = true};
         return job_run(&job);
     }
     return 0;

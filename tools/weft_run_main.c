@@ -8,7 +8,7 @@
 #include "run/job.h"
 
 static const char usage[] =
-    "weft-run -n N [--timeout SECONDS] [--plain] [--] PROGRAM [ARGUMENTS…]\n"
+    "weft-run -n N [--timeout SECONDS] [--keep-going] [--plain] [--] PROGRAM [ARGUMENTS…]\n"
     "\n"
     "Starts N processes of PROGRAM on this machine. Each finds its siblings by "
     "weft_run_exchange().\n"
@@ -19,6 +19,11 @@ static const char usage[] =
     "\n"
     "  -n, --ranks N          how many, 1 to 4096 (default 1)\n"
     "      --timeout SECONDS  end the job after that time\n"
+    "      --keep-going       one that fails does not end the others; the exit code is then that "
+    "of "
+    "the\n"
+    "                         first that exited with another than 0, else 0 if one exited with 0,\n"
+    "                         else 128 + the signal that ended the first\n"
     "      --plain            no prefixes: the processes write to weft-run's own output\n"
     "  -h, --help             this text\n";
 
@@ -39,11 +44,10 @@ static int number_run(const char *text, double least, double most, double *value
 }
 
 int main(int argc, char **argv) {
-    static const struct option options[] = {{"ranks", required_argument, NULL, 'n'},
-                                            {"timeout", required_argument, NULL, 't'},
-                                            {"plain", no_argument, NULL, 'p'},
-                                            {"help", no_argument, NULL, 'h'},
-                                            {NULL, 0, NULL, 0}};
+    static const struct option options[] = {
+        {"ranks", required_argument, NULL, 'n'}, {"timeout", required_argument, NULL, 't'},
+        {"keep-going", no_argument, NULL, 'k'},  {"plain", no_argument, NULL, 'p'},
+        {"help", no_argument, NULL, 'h'},        {NULL, 0, NULL, 0}};
     double n = 1, timeout = 0;
     struct job_params params = {.tool = "weft-run"};
     int c;
@@ -56,6 +60,7 @@ int main(int argc, char **argv) {
         case 't':
             if (!number_run(optarg, 0.001, 1e9, &timeout)) return refuse_run("--timeout", optarg);
             break;
+        case 'k': params.keep_going = true; break;
         case 'p': params.plain = true; break;
         case 'h': fputs(usage, stdout); return 0;
         default: fputs("Try weft-run --help.\n", stderr); return BAD_USAGE;

@@ -377,7 +377,11 @@ int main(int argc, char **argv) {
         return 2;
     }
     if (ranks > 1 && !getenv("WEFT_RUN_RANK")) {
-        struct job_params job = {"wordcount", (uint32_t)ranks, "/proc/self/exe", argv, 0, true};
+        struct job_params job = {.tool = "wordcount",
+                                 .n = (uint32_t)ranks,
+                                 .file = "/proc/self/exe",
+                                 .argv = argv,
+                                 .plain = true};
         return job_run(&job);
     }
     weft_view_params_t params = {.argc = &argc, .argv = &argv};

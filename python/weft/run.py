@@ -1,6 +1,6 @@
 """python -m weft.run [OPTIONS] SCRIPT [ARGUMENTS…]: starts processes of a script, as weft-run does.
 
-All options are weft-run's (`weft-run --help`); `-n 4` starts four. SCRIPT ends with .py, and is run by this interpreter; or
+All options are weft-run's (`weft-run --help`); `-n 4` starts four, and with `--keep-going` the others go on when one is killed. SCRIPT ends with .py, and is run by this interpreter; or
 `-m MODULE`. The program weft-run is the one that was installed with this package, else one in PATH, else that of the build
 around this package.
 """

@@ -23,7 +23,7 @@ test_echo_on_libev_serves_messages_of_any_size() {
 }
 
 test_shrink() {
-    said=$(timeout 60 "$examples/shrink")
+    said=$(timeout 60 "$bin/tools/weft-run" -n 4 --keep-going "$examples/shrink")
     expect members "$(grep -c 'of 3 now, and the sum is 3$' <<<"$said")" 3
 }
 

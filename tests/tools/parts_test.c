@@ -136,12 +136,38 @@ TEST(a_second_interrupt_does_not_wait) {
     CHECK_EQ(job.code, 130);
 }
 
+static void lose(struct job *job, bool by_signal, int code) {
+    job->by_signal = by_signal;
+    job->reason = code;
+    weft__fsm_step(&job->fsm, JOB_EV_LOST);
+    CHECK(job_is_running(&job->fsm));
+}
+
+TEST(where_the_others_keep_going_those_that_are_left_give_the_exit_code) {
+    static const struct {
+        bool well;
+        int killed, exited, then, code;
+    } jobs[] = {{true, 137, 0, 0, 0}, {false, 137, 0, 0, 137}, {true, 137, 3, 4, 3},
+                {false, 0, 3, 0, 3},  {true, 0, 0, 0, 0},      {false, 139, 5, 0, 5}};
+    for (size_t i = 0; i < sizeof jobs / sizeof *jobs; i++) {
+        struct job job = new_job();
+        job.well = jobs[i].well;
+        if (jobs[i].killed) lose(&job, true, jobs[i].killed);
+        if (jobs[i].exited) lose(&job, false, jobs[i].exited);
+        if (jobs[i].then) lose(&job, false, jobs[i].then);
+        weft__fsm_step(&job.fsm, JOB_EV_LAST);
+        CHECK_EQ(job.code, jobs[i].code);
+        CHECK_EQ(effects[JOB_FX_TERMINATE], 0);
+        CHECK_EQ(effects[JOB_FX_LEAVE], 1);
+    }
+}
+
 /* Every sequence of events to depth six that the port can bring about: once LAST was said,
  * nothing fails any more. */
 static void walk(struct job job, int depth) {
     for (unsigned event = 0; depth > 0 && event < JOB_N_EVENTS; event++) {
-        bool possible =
-            job.fsm.state != JOB_OVER || (event != JOB_EV_FAILED && event != JOB_EV_LAST);
+        bool possible = job.fsm.state != JOB_OVER ||
+                        (event != JOB_EV_FAILED && event != JOB_EV_LOST && event != JOB_EV_LAST);
         if (event == JOB_EV_GRACE && job.fsm.state == JOB_RUNNING) possible = false;
         if (!possible) continue;
         struct job next = job;

@@ -75,6 +75,24 @@ test_the_death_of_one_ends_all() {
     done
 }
 
+test_the_others_keep_going_where_asked() {
+    body='case $WEFT_RUN_RANK in 1) kill -9 $$ ;; 2) eval "$0" ;; esac; sleep 0.3; echo done'
+    got=$($run -n 4 --keep-going sh -c "$body" true 2>"$scratch/err" | sort)
+    expect output "$got" "$(printf '[%s] done\n' 0 2 3)"
+    has 'the message' "$(cat "$scratch/err")" 'rank 1 .*signal 9.*the others go on'
+    expect 'one killed' "$(exit_code $run -n 4 --keep-going sh -c "$body" true)" 0
+    expect 'one killed, one failed' "$(exit_code $run -n 4 --keep-going sh -c "$body" 'exit 5')" 5
+    expect 'all killed' "$(exit_code $run -n 2 --keep-going sh -c 'kill -9 $$')" 137
+    expect timeout "$(exit_code $run -n 2 --keep-going --timeout 0.2 sleep 30)" 124
+}
+
+# A team of the processes that are left finishes its work (examples/shrink.c).
+test_survivors_shrink_and_finish() {
+    expect code "$(exit_code $run -n 4 --timeout 60 "$bin/examples/shrink")" 137
+    got=$($run -n 4 --keep-going --timeout 60 "$bin/examples/shrink")
+    expect members "$(grep -c 'of 3 now, and the sum is 3$' <<<"$got")" 3
+}
+
 test_who_ignores_the_request_is_killed() {
     begin=$(date +%s%N)
     code=$(exit_code $run -n 2 bash -c 'trap "" TERM

@@ -101,7 +101,9 @@ static _Noreturn void become(const struct job_params *params, uint32_t rank, con
 }
 
 static void notify_job(const struct running *r, const struct process *p, int status) {
-    const char *others = r->n_left > 0 ? "; ending the others" : "";
+    const char *others = r->n_left == 0          ? ""
+                         : r->params->keep_going ? "; the others go on"
+                                                 : "; ending the others";
     if (WIFSIGNALED(status))
         fprintf(stderr, "%s: rank %u (pid %d) was ended by signal %d (%s)%s\n", r->params->tool,
                 p->rank, p->watcher.rpid, WTERMSIG(status), strsignal(WTERMSIG(status)), others);
@@ -120,8 +122,11 @@ static void on_exit_of(struct ev_loop *loop, ev_child *watcher, int events) {
     r->n_left--;
     if (status != 0) {
         if (job_is_running(&r->job.fsm)) notify_job(r, p, status);
+        r->job.by_signal = WIFSIGNALED(status);
         r->job.reason = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
-        weft__fsm_step(&r->job.fsm, JOB_EV_FAILED);
+        weft__fsm_step(&r->job.fsm, r->params->keep_going ? JOB_EV_LOST : JOB_EV_FAILED);
+    } else {
+        r->job.well = true;
     }
     if (r->n_left == 0) weft__fsm_step(&r->job.fsm, JOB_EV_LAST);
 }

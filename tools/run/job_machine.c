@@ -22,6 +22,12 @@ static void job_act_fail(struct fsm *m) {
     end_job_machine(m, ((struct job *)m)->reason);
 }
 
+static void job_act_note(struct fsm *m) {
+    struct job *job = (struct job *)m;
+    int *first = job->by_signal ? &job->killed : &job->exited;
+    if (*first == 0) *first = job->reason;
+}
+
 static void job_act_stop(struct fsm *m) {
     end_job_machine(m, ((struct job *)m)->reason);
 }
@@ -32,6 +38,13 @@ static void job_act_time_out(struct fsm *m) {
 
 static void job_act_kill(struct fsm *m) {
     fsm_effect(m, JOB_FX_KILL);
+}
+
+/* A process that a signal ended is lost. The codes of the others are the outcome. */
+static void job_act_finish(struct fsm *m) {
+    struct job *job = (struct job *)m;
+    job->code = job->exited ? job->exited : job->well ? 0 : job->killed;
+    fsm_effect(m, JOB_FX_LEAVE);
 }
 
 static void job_act_over(struct fsm *m) {
