@@ -182,6 +182,9 @@ static void be_made(struct member *m) {
     double begin = now_ms();
     must(weft_team_split_wait(m->team, m->rank % 2, m->rank, &half), "split");
     page->split[m->rank] = now_ms() - begin;
+    /* The end of a process takes 0.3 ms of its core: none ends while another is not through. */
+    atomic_fetch_add(&page->arrived, 1);
+    while (atomic_load(&page->arrived) < 2 * m->size) weft_worker_wait(m->worker, 1);
     must(weft_team_close_wait(half), "close of a half");
     leave(m);
 }
