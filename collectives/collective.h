@@ -278,9 +278,8 @@ bool weft__oneshot_is_next(weft_team_t *team);
  * came, and the result is there. Else a collective goes on with this use. */
 uint64_t weft__oneshot_enter(weft_team_t *team, const struct coll_call *call, bool *over_p);
 bool weft__single_copy_can_take(const weft_team_t *team, const struct coll_call *call);
-/* This member's side, before the others look for it. */
-void weft__single_copy_offer(weft_team_t *team);
-/* From which power of two on it pays here, as far as this member can see; UINT32_MAX: never. */
+/* From which power of two on it pays here, as far as this member can see. */
+enum { SINGLE_COPY_NEVER = 64 };
 uint32_t weft__single_copy_least(const weft_team_t *team);
 
 /* ---- shared.c: all of these */

@@ -56,14 +56,13 @@ bool weft__offered_stands(const weft_team_t *team, uint32_t rank) {
 
 bool weft__offered_read(const weft_team_t *team, uint32_t rank, uint64_t from, void *to,
                         size_t len) {
-    const struct segment_member *member = &team->segment->member[rank];
-    uint64_t nonce = 0, probe = atomic_load_explicit(&member->probe, memory_order_relaxed);
+    const struct member_record *record = &team->record[rank];
+    uint64_t nonce = 0;
     struct iovec here[] = {{&nonce, sizeof nonce}, {to, len}};
-    struct iovec there[] = {{(void *)(uintptr_t)probe, sizeof nonce},
+    struct iovec there[] = {{(void *)(uintptr_t)record->probe, sizeof nonce},
                             {(void *)(uintptr_t)from, len}};
-    pid_t pid = (pid_t)atomic_load_explicit(&member->pid, memory_order_relaxed);
-    ssize_t n = process_vm_readv(pid, here, 2, there, 2, 0);
-    return n == (ssize_t)(sizeof nonce + len) && nonce == team->record[rank].nonce &&
+    ssize_t n = process_vm_readv((pid_t)record->pid, here, 2, there, 2, 0);
+    return n == (ssize_t)(sizeof nonce + len) && nonce == record->nonce &&
            weft__offered_stands(team, rank);
 }
 
@@ -71,8 +70,7 @@ bool weft__offered_read(const weft_team_t *team, uint32_t rank, uint64_t from, v
 
 /* The descriptor was that of the member if its process is still there afterwards. */
 static bool is_of_member(const weft_team_t *team, uint32_t rank, int fd, uint64_t inode) {
-    uint64_t probe = atomic_load_explicit(&team->segment->member[rank].probe, memory_order_relaxed);
-    uint64_t nonce;
+    uint64_t nonce, probe = team->record[rank].probe;
     struct stat stat;
     return fstat(fd, &stat) == 0 && S_ISREG(stat.st_mode) && stat.st_ino == inode &&
            weft__offered_read(team, rank, probe, &nonce, sizeof nonce);
@@ -81,8 +79,7 @@ static bool is_of_member(const weft_team_t *team, uint32_t rank, int fd, uint64_
 static void map_place(const weft_team_t *team, uint32_t rank, const struct segment_place *place,
                       struct pages *pages) {
     char path[48];
-    uint32_t pid = atomic_load_explicit(&team->segment->member[rank].pid, memory_order_relaxed);
-    snprintf(path, sizeof path, "/proc/%u/fd/%u", pid, place->fd);
+    snprintf(path, sizeof path, "/proc/%u/fd/%u", team->record[rank].pid, place->fd);
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (fd < 0) return;
     off_t size = is_of_member(team, rank, fd, place->inode) ? lseek(fd, 0, SEEK_END) : -1;

@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 enum { SEALS = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL };
-static const uint64_t segment_magic = 0x3530746c53746657; /* "WftSlt05" */
+static const uint64_t segment_magic = 0x3630746c53746657; /* "WftSlt06" */
 
 static uint64_t pages(uint64_t bytes) {
     return (bytes + 4095) / 4096 * 4096;

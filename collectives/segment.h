@@ -43,9 +43,7 @@ struct segment_member {
     _Atomic uint64_t calls, calls_left;
     /* uses of offers in which it has read all that it reads, and those in which its slice stands */
     _Atomic uint64_t read, reduced;
-    /* where other processes find its nonce: written before the team is ready */
-    _Atomic uint64_t probe;
-    _Atomic uint32_t pid, withdrawn; /* withdrawn: its offers do not stand any more */
+    _Atomic uint32_t withdrawn; /* its offers do not stand any more */
 };
 _Static_assert(sizeof(struct segment_member) == SEGMENT_LINE, "a line is a line");
 

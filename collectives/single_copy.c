@@ -517,13 +517,6 @@ const struct coll_engine weft__single_copy = {.prepare = prepare_copies,
 
 /* ---- may it be done here, and from which size on? -------------------------------------------- */
 
-void weft__single_copy_offer(weft_team_t *team) {
-    struct segment_member *own = &team->segment->member[team->rank];
-    team->offers.nonce = team->record[team->rank].nonce;
-    atomic_store_explicit(&own->probe, (uintptr_t)&team->offers.nonce, memory_order_relaxed);
-    atomic_store_explicit(&own->pid, (uint32_t)getpid(), memory_order_release);
-}
-
 /* A system call, and the pages that it pins: of a small read, in ns. */
 static uint64_t cost_of_read(const weft_team_t *team) {
     uint64_t least = UINT64_MAX;
@@ -552,12 +545,12 @@ static uint64_t cost_of_read(const weft_team_t *team) {
 uint32_t weft__single_copy_least(const weft_team_t *team) {
     enum { LEAST = 14, MOST = 18, SLOWER = 4, FAR_SLOWER = 16 };
     uint32_t next = (team->rank + 1) % team->size, bits = LEAST;
-    uint64_t nonce, from = atomic_load(&team->segment->member[next].probe);
+    uint64_t nonce, from = team->record[next].probe;
     struct vm_speed speed = weft__vm_speed();
     if (!speed.read_ns || !weft__offered_read(team, next, from, &nonce, sizeof nonce))
-        return UINT32_MAX;
+        return SINGLE_COPY_NEVER;
     uint64_t call = cost_of_read(team);
-    if (call == UINT64_MAX) return UINT32_MAX;
+    if (call == UINT64_MAX) return SINGLE_COPY_NEVER;
     if (speed.read_ns / FAR_SLOWER > speed.copy_ns) return MOST;
     if (team->worker->memory.exposed.n) return LEAST;
     if (speed.read_ns / SLOWER > speed.copy_ns) return MOST;

@@ -179,8 +179,7 @@ struct weft_team {
     bool mates;              /* of several hosts: those of this one are to have a segment */
     uint64_t opens;          /* its maker's process and descriptor; 0: it has none */
     struct poller poller;    /* polls the segment while collectives use it */
-    uint32_t agreed;         /* the result of the first collective: all members have the segment */
-    uint32_t single_copy;    /* and of the second: from which power of two on it pays */
+    uint32_t agreed;         /* the result of the first collective (team_share.c) */
     bool all_came;           /* the first collective has succeeded */
 };
 
@@ -241,7 +240,7 @@ uint64_t weft__team_one_piece(const weft_worker_t *worker, const char *transport
 
 /* What the records say about shared memory: this member makes its part of it. */
 void weft__team_share(weft_team_t *team);
-/* The first collectives: all are there, and agree about the memory. Then TEAM_EV_AGREED. */
+/* The first collective: all are there, and agree about the memory. Then TEAM_EV_AGREED. */
 weft_status_t weft__team_meet(weft_team_t *team);
 void weft__team_unshare(weft_team_t *team);
 

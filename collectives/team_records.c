@@ -37,6 +37,9 @@ weft_status_t weft__team_describe(weft_team_t *team, const weft_team_params_t *p
                                            SEGMENT_LINE * SEGMENT_LINE,
                                    .choices = team->choices.hash ^ team->segment_bytes};
     record.flags = (uint16_t)(LDBL_MANT_DIG * MEMBER_LONG_DOUBLE);
+    record.pid = (uint32_t)getpid();
+    record.probe = (uintptr_t)&team->offers.nonce;
+    team->offers.nonce = record.nonce;
     describe_cores(&record);
     size_t len = sizeof record.address;
     weft_status_t st =
@@ -50,7 +53,6 @@ weft_status_t weft__team_describe(weft_team_t *team, const weft_team_params_t *p
         weft__team_segment_create(team, team->size, record.slot, record.nonce, &team->segment) ==
             WEFT_OK) {
         record.flags |= MEMBER_SEGMENT;
-        record.pid = (uint32_t)getpid();
         record.fd = (uint32_t)team->segment->fd;
     }
     weft__member_write(team->mine, &record);

@@ -1,5 +1,5 @@
 /*
- * The memory that members share, and the first collectives of a team, which settle it. A team on
+ * The memory that members share, and the first collective of a team, which settles it. A team on
  * one host has one segment. Of a team on several hosts the members of each host have one: their
  * leader, the lowest rank, makes it and sends them where it can be opened. Then all agree whether
  * everybody has what its host should have; and on one host, from which size on members read each
@@ -79,7 +79,6 @@ static void share_among_all(weft_team_t *team) {
         return;
     }
     memset(team->lines.left_by, 0, team->size * sizeof *team->lines.left_by);
-    weft__single_copy_offer(team);
 }
 
 /* ---- those of this host ---------------------------------------------------------------------- */
@@ -126,54 +125,38 @@ void weft__team_share(weft_team_t *team) {
     if (team->n_hosts > 1) share_within_host(team);
 }
 
-/* ---- the last one: from which size on may they read each other's memory? --------------------- */
+/* ---- the last one: what do all have? --------------------------------------------------------- */
 
-static void measured(weft_team_t *team, weft_status_t status) {
-    if (status < 0 || team->status < 0) return;
-    bool can = team->single_copy < 64;
-    team->offers.least = can ? UINT64_C(1) << team->single_copy : 0;
-    weft__fsm_step(&team->core.fsm, TEAM_EV_AGREED);
+/* Of what the members say the largest counts: from which power of two on a single copy pays, or
+ * that one has no segment where it should have one. */
+enum { NO_SEGMENT = SINGLE_COPY_NEVER + 1 };
+
+static uint32_t what_it_has(const weft_team_t *team) {
+    bool needs_none = team->n_hosts > 1 && !team->mates;
+    if (!needs_none && !team->share.segment) return NO_SEGMENT;
+    return team->segment ? weft__single_copy_least(team) : 0;
 }
-
-static weft_status_t measure(weft_team_t *team) {
-    team->single_copy = weft__single_copy_least(team);
-    struct coll_call call = {.kind = COLL_ALLREDUCE,
-                             .src = &team->single_copy,
-                             .dst = &team->single_copy,
-                             .count = 1,
-                             .width = sizeof team->single_copy,
-                             .reduce = weft__reduction(WEFT_UINT32, WEFT_MAX),
-                             .algorithm = ALGORITHM_ONESHOT};
-    weft_status_t st = weft__collective_start(team, &call, NULL, measured);
-    return st < 0 ? st : WEFT_OK;
-}
-
-/* ---- before it: does everybody have the segment of its host? --------------------------------- */
 
 static void agreed(weft_team_t *team, weft_status_t status) {
-    weft_status_t st = WEFT_OK;
     if (status < 0 || team->status < 0) return; /* the team has failed, with it or after it */
     team->all_came = true;
-    if (!team->agreed)
+    if (team->agreed == NO_SEGMENT)
         weft__team_unshare(team);
     else if (team->share.segment)
         weft__team_segment_opened(team->share.segment);
-    if (team->segment)
-        st = measure(team);
-    else
-        weft__fsm_step(&team->core.fsm, TEAM_EV_AGREED);
-    if (st < 0) weft__team_fail(team, st, team->rank);
+    if (team->segment && team->agreed < SINGLE_COPY_NEVER)
+        team->offers.least = UINT64_C(1) << team->agreed;
+    weft__fsm_step(&team->core.fsm, TEAM_EV_AGREED);
 }
 
 static weft_status_t agree(weft_team_t *team) {
-    bool needs_none = team->n_hosts > 1 && !team->mates;
-    team->agreed = needs_none || team->share.segment != NULL;
+    team->agreed = what_it_has(team);
     struct coll_call call = {.kind = COLL_ALLREDUCE,
                              .src = &team->agreed,
                              .dst = &team->agreed,
                              .count = 1,
                              .width = sizeof team->agreed,
-                             .reduce = weft__reduction(WEFT_UINT32, WEFT_BAND),
+                             .reduce = weft__reduction(WEFT_UINT32, WEFT_MAX),
                              .algorithm = ALGORITHM_ALLREDUCE_doubling};
     return weft__collective_start(team, &call, NULL, agreed);
 }

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-enum { MEMBER_MAGIC = 0x324d5457 /* "WTM2": the layout below, version 2 */ };
+enum { MEMBER_MAGIC = 0x334d5457 /* "WTM3": the layout below, version 3 */ };
 
 static uint8_t *put_wire(uint8_t *to, uint64_t value, unsigned bytes) {
     for (unsigned i = 0; i < bytes; i++) to[i] = (uint8_t)(value >> 8 * i);
@@ -82,6 +82,7 @@ void weft__member_write(uint8_t to[MEMBER_RECORD_BYTES], const struct member_rec
     at = put_wire(at, v->ranks_per_core, 4);
     at = put_wire(at, v->pid, 4);
     at = put_wire(at, v->fd, 4);
+    at = put_wire(at, v->probe, 8);
     at = put_wire(at, v->eager, 8);
     at = put_wire(at, v->slot, 8);
     at = put_wire(at, v->choices, 8);
@@ -101,6 +102,7 @@ bool weft__member_read(const void *p, size_t len, struct member_record *v) {
     v->ranks_per_core = (uint32_t)get_wire(&at, 4);
     v->pid = (uint32_t)get_wire(&at, 4);
     v->fd = (uint32_t)get_wire(&at, 4);
+    v->probe = get_wire(&at, 8);
     v->eager = get_wire(&at, 8);
     v->slot = get_wire(&at, 8);
     v->choices = get_wire(&at, 8);

@@ -65,12 +65,13 @@ struct member_record {
     uint64_t host;        /* equal for those who share cores, and may share memory; 0: not known */
     uint32_t cores, core; /* how many it may run on; if that is one, which, plus one */
     uint32_t ranks_per_core;
-    uint32_t pid, fd;              /* of the shared segment, if flags say so */
+    uint32_t pid, fd;              /* its process, and the shared segment's, if flags say so */
+    uint64_t probe;                /* where its nonce stands in its memory */
     uint64_t eager, slot, choices; /* settings that must agree */
     uint8_t address[256];
 };
 enum {
-    MEMBER_RECORD_BYTES = 328,
+    MEMBER_RECORD_BYTES = 336,
     MEMBER_MAPS = 1 /* wants shared slots */,
     MEMBER_SEGMENT = 2 /* offers the segment */,
     MEMBER_LONG_DOUBLE = 256 /* times the bits of a long double's mantissa */

@@ -33,6 +33,7 @@ static struct member_record record(void) {
                               .ranks_per_core = 9,
                               .pid = 123,
                               .fd = 7,
+                              .probe = 0x7f0012345678,
                               .eager = 4096,
                               .slot = 8192,
                               .choices = 42};
@@ -51,7 +52,8 @@ TEST(a_record_comes_out_as_it_went_in) {
           out.cores == 2 && out.core == 9);
     CHECK(out.ranks_per_core == 9 && out.pid == 123 && out.fd == 7 && out.eager == 4096 &&
           out.slot == 8192);
-    CHECK(out.choices == 42 && memcmp(in.address, out.address, sizeof in.address) == 0);
+    CHECK(out.probe == 0x7f0012345678 && out.choices == 42 &&
+          memcmp(in.address, out.address, sizeof in.address) == 0);
 }
 
 TEST(no_flipped_bit_makes_an_address_longer_than_its_room) {
