@@ -13,6 +13,10 @@ weft_status_t weft__fail(weft_status_t status, const char *format, ...)
 /* The status that says what errno does: of sockets, descriptors and memory; IO: of anything
  * else. */
 weft_status_t weft__errno_status(int error);
+/* Is it one of those that go away when descriptors or memory are given back? */
+static inline bool weft__lacks_room(weft_status_t status) {
+    return status == WEFT_ERR_NO_FDS || status == WEFT_ERR_NO_MEMORY;
+}
 /* Adds to what the call below has noted: "connecting to tcp://…". Starts again if that was about
  * another status. */
 weft_status_t weft__fail_in(weft_status_t status, const char *format, ...)

@@ -220,7 +220,7 @@ static void accept_some(struct watch *watch, int events) {
     int fd = accept4(watch->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     weft_status_t st = fd < 0 ? weft__errno_status(errno) : add_line(server, fd);
     if (fd >= 0 && st < 0) close(fd); /* the rank connects again */
-    server->lacks_room = st == WEFT_ERR_NO_FDS || st == WEFT_ERR_NO_MEMORY;
+    server->lacks_room = weft__lacks_room(st);
     if (server->lacks_room) watch_listener(server);
 }
 

@@ -126,7 +126,7 @@ static void listener_ready(struct watch *watch, int events) {
         int fd = accept4(l->fd, &peer.any, &len, SOCK_NONBLOCK | SOCK_CLOEXEC);
         if (fd >= 0) {
             let_in(l, fd, &peer);
-        } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
+        } else if (weft__lacks_room(weft__errno_status(errno))) {
             pause_accepting(l);
             return;
         } else if (errno != EINTR && errno != ECONNABORTED) {

@@ -1,6 +1,7 @@
 #define _GNU_SOURCE
 #include "owner.h"
 
+#include <base/status.h>
 #include <errno.h>
 #include <linux/inet_diag.h>
 #include <linux/netlink.h>
@@ -95,7 +96,7 @@ static enum tcp_owner judge_owner(int diag, const union tcp_sockaddr *own,
     uid_t uid = (uid_t)-1;
     int error = owner_of(diag, peer, own, &uid);
     if (error == 0) return uid == geteuid() || uid == 0 ? TCP_OWNER_SELF : TCP_OWNER_OTHER;
-    if (error == -ENOMEM || error == -ENOBUFS) return TCP_OWNER_FAILED;
+    if (weft__lacks_room(weft__errno_status(-error))) return TCP_OWNER_FAILED;
     return error == -ENOENT && owner_of(diag, own, peer, &uid) == 0 ? TCP_OWNER_OTHER
                                                                     : TCP_OWNER_UNKNOWN;
 }
@@ -106,9 +107,7 @@ enum tcp_owner weft__tcp_owner_of_peer(int fd, const union tcp_sockaddr *peer) {
     if (getsockname(fd, &own.any, &len) < 0) return TCP_OWNER_FAILED;
     int diag = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, NETLINK_SOCK_DIAG);
     if (diag < 0)
-        return errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS
-                   ? TCP_OWNER_FAILED
-                   : TCP_OWNER_UNKNOWN;
+        return weft__lacks_room(weft__errno_status(errno)) ? TCP_OWNER_FAILED : TCP_OWNER_UNKNOWN;
     enum tcp_owner owner = judge_owner(diag, &own, peer);
     close(diag);
     return owner;
