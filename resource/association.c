@@ -77,10 +77,12 @@ struct provider_notice {
 };
 
 static void run_provider_notice(void *arg) {
-    struct provider_notice *notice = arg;
-    const weft_resource_provider_t *provider = &notice->resource->provider;
-    provider->notify(notice->resource, notice->event, provider->arg);
-    talloc_free(notice);
+    struct provider_notice own = *(struct provider_notice *)arg;
+    const weft_resource_provider_t *provider = &own.resource->provider;
+    talloc_free(arg);
+    if (weft__resource_begin_notice(own.resource))
+        provider->notify(own.resource, own.event, provider->arg);
+    weft__resource_end_notice(own.resource);
 }
 
 /* On the provider's worker; where none is named, or it is gone, on this thread. */
@@ -90,6 +92,7 @@ static void notify_provider(weft_resource_t *resource, weft_resource_event_t eve
     struct provider_notice *notice = weft__new(NULL, struct provider_notice);
     if (!notice) return;
     *notice = (struct provider_notice){resource, event};
+    weft__resource_post(resource);
     bool posted = provider->worker && !weft__resource_is_lost(resource) &&
                   weft_worker_post(provider->worker, run_provider_notice, notice) == WEFT_OK;
     if (!posted) run_provider_notice(notice);

@@ -122,6 +122,26 @@ static void free_resource(weft_resource_t *r) {
     talloc_free(r);
 }
 
+void weft__resource_post(weft_resource_t *r) {
+    pthread_mutex_lock(&r->lock);
+    r->n_posted++;
+    pthread_mutex_unlock(&r->lock);
+}
+
+bool weft__resource_begin_notice(weft_resource_t *r) {
+    pthread_mutex_lock(&r->lock);
+    bool released = r->released;
+    pthread_mutex_unlock(&r->lock);
+    return !released;
+}
+
+void weft__resource_end_notice(weft_resource_t *r) {
+    pthread_mutex_lock(&r->lock);
+    bool last = --r->n_posted == 0 && r->released;
+    pthread_mutex_unlock(&r->lock);
+    if (last) free_resource(r);
+}
+
 weft_status_t weft_resource_release(weft_resource_t *resource) {
     if (!resource) REFUSE("resource", "NULL");
     pthread_mutex_lock(&resource->lock);
@@ -131,7 +151,11 @@ weft_status_t weft_resource_release(weft_resource_t *resource) {
         return weft__fail(WEFT_ERR_BUSY, "%zu objects are associated with %s", n, resource->name);
     if (resource->attached) weft__worker_detach(resource->exporter, resource);
     if (resource->watched) weft__worker_detach(resource->exporter, &resource->watch);
-    free_resource(resource);
+    pthread_mutex_lock(&resource->lock);
+    bool later = resource->n_posted > 0;
+    resource->released = true;
+    pthread_mutex_unlock(&resource->lock);
+    if (!later) free_resource(resource);
     return WEFT_OK;
 }
 

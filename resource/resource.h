@@ -39,6 +39,8 @@ struct weft_resource {
     pthread_mutex_t lock;
     struct list users; /* struct association */
     size_t n_users;
+    unsigned n_posted;      /* notices for the provider that have not returned */
+    bool released;          /* and freed when they have */
     weft_status_t status;   /* OK, DISASSOCIATED (withdrawn), RESOURCE_LOST */
     weft_done_fn withdrawn; /* of a withdrawal that waits for users */
     void *withdrawn_arg;
@@ -145,6 +147,10 @@ struct association *weft__resource_user(weft_resource_t *r, const void *object);
 weft_status_t weft__resource_reactor(weft_resource_t *r, const void *object,
                                      struct reactor **reactor_p, weft_worker_t **worker_p);
 bool weft__resource_is_lost(weft_resource_t *r);
+/* The provider's `notify` is posted, and gets no call after the release. True: it is called. */
+void weft__resource_post(weft_resource_t *r);
+bool weft__resource_begin_notice(weft_resource_t *r);
+void weft__resource_end_notice(weft_resource_t *r);
 /* An association ended. */
 void weft__resource_returned(struct association *a);
 

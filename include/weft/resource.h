@@ -225,7 +225,8 @@ WEFT_API weft_status_t weft_resource_describe_sized(size_t params_size,
                                                     weft_resource_t **resource_p);
 
 /*
- * Frees the description. Errors: BUSY while an object is associated with it; withdraw it first.
+ * Frees the description. The provider's notify is not called from now on. Errors: BUSY while an
+ * object is associated with it; withdraw it first.
  */
 WEFT_API weft_status_t weft_resource_release(weft_resource_t *resource);
 
