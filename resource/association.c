@@ -29,7 +29,10 @@ static void detach(struct association *a) {
 }
 
 static void start_drain(struct association *a, weft_status_t status, bool abort) {
-    if (a->kind->ends_itself) a->reactor = NULL;
+    if (a->kind->ends_itself) {
+        if (a->reactor) a->ends_in = a->reactor;
+        a->reactor = NULL;
+    }
     if (a->kind->drain && a->type != WEFT_OBJECT_CONTEXT) a->kind->drain(a, status, abort);
     if (a->type == WEFT_OBJECT_CONTEXT) atomic_store(&a->stub->status, status);
     if (!a->reactor) return;
@@ -46,6 +49,7 @@ static void start_drain(struct association *a, weft_status_t status, bool abort)
 static void notify_done(struct association *a) {
     weft_done_fn done = a->done;
     a->done = NULL;
+    a->ends_in = NULL;
     a->over = true;
     if (a->reactor) {
         weft__timer_release(a->reactor, &a->look);
@@ -249,9 +253,18 @@ static weft_status_t check_ends(const struct association *a) {
                 : WEFT_OK;
 }
 
+struct reactor *weft__association_reactor(const struct association *a) {
+    return a->reactor ? a->reactor : a->ends_in;
+}
+
+static bool is_ending(const struct association *a) {
+    return !a->over && (association_is_draining(&a->core.fsm) || association_is_lost(&a->core.fsm));
+}
+
 /* It has lost its resource, and ends: the program waits for that. */
 static bool awaits_end(struct association *a, const weft_op_t *op) {
-    if (!association_is_lost(&a->core.fsm) || a->over || a->done || !op || !op->done) return false;
+    if (!association_is_lost(&a->core.fsm) || !is_ending(a) || a->done || !op || !op->done)
+        return false;
     a->done = op->done;
     a->done_arg = op->arg;
     if (op->request_p) *op->request_p = NULL;
@@ -282,6 +295,20 @@ static void note_status(weft_status_t status, void *arg) {
     *(weft_status_t *)arg = status;
 }
 
+/* It drains already, for the provider or for another call: that end is waited for. */
+static void await_drain(weft_resource_t *resource, const void *object, struct reactor *r,
+                        weft_status_t *done) {
+    struct association *a = object ? weft__resource_user(resource, object) : NULL;
+    if (!a || !is_ending(a) || !r) return;
+    if (!a->done) {
+        a->done = note_status;
+        a->done_arg = done;
+        while (*done == WEFT_IN_PROGRESS) weft__reactor_wait(r, 100);
+        return;
+    }
+    for (; a && is_ending(a); a = weft__resource_user(resource, object)) weft__reactor_wait(r, 100);
+}
+
 weft_status_t weft_disassociate_resources_wait(weft_resource_t *resource, void *object) {
     weft_status_t done = WEFT_IN_PROGRESS;
     if (!resource) return weft__fail(WEFT_ERR_INVALID_PARAM, "resource is NULL");
@@ -293,7 +320,8 @@ weft_status_t weft_disassociate_resources_wait(weft_resource_t *resource, void *
         st = weft_disassociate_resources(resource, object,
                                          &(weft_op_t){.done = note_status, .arg = &done});
     while (st == WEFT_IN_PROGRESS && done == WEFT_IN_PROGRESS && r) weft__reactor_wait(r, 100);
-    return st == WEFT_IN_PROGRESS ? done : st;
+    if (st == WEFT_OK) await_drain(resource, object, r, &done);
+    return done == WEFT_IN_PROGRESS ? st : done;
 }
 
 /* The program destroys an object that is associated. */

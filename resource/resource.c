@@ -235,10 +235,11 @@ weft_status_t weft__resource_reactor(weft_resource_t *r, const void *object,
     pthread_mutex_lock(&r->lock);
     list_for_each(n, &r->users) {
         const struct association *a = list_of(n, struct association, of_resource);
-        if ((object && a->object != object) || !a->reactor) continue;
-        more |= found && found != a->reactor;
-        found = a->reactor;
-        if (a->worker) worker = a->worker;
+        struct reactor *its = weft__association_reactor(a);
+        if ((object && a->object != object) || !its) continue;
+        more |= found && found != its;
+        found = its;
+        if (a->worker || a->ends_in) worker = a->worker ? a->worker : a->object;
     }
     pthread_mutex_unlock(&r->lock);
     if (more)

@@ -70,6 +70,7 @@ struct association {
     weft_lease_t wanted;
     weft_worker_t *worker; /* that does the work; NULL: none does */
     struct reactor *reactor;
+    struct reactor *ends_in;     /* of a worker that is its own, while it closes */
     struct timer deadline, look; /* while it drains */
     uint64_t look_ns;            /* until the next look */
     uint64_t drain_ms;           /* 0: close.timeout */
@@ -140,6 +141,8 @@ unsigned weft__association_objects(const struct association *a);
 void weft__association_look(struct association *a);
 weft_status_t weft__association_disassociate(struct association *a, const weft_op_t *op);
 
+/* Where it ends, as long as it does; NULL: at once. */
+struct reactor *weft__association_reactor(const struct association *a);
 /* The association of this object that is not over; NULL: none. */
 struct association *weft__resource_user(weft_resource_t *r, const void *object);
 /* The loop in which the associations of `object` (NULL: of all) end, and its worker, NULL while

@@ -32,3 +32,90 @@ TEST(a_notice_that_is_posted_outlives_no_release) {
     weft_worker_destroy(library);
     share_down(&s);
 }
+
+/* ---- waiting for an end that has begun ------------------------------------------------------- */
+
+struct on_loop {
+    weft_context_t *context;
+    struct ev_loop *loop;
+    weft_resource_t *resource;
+    weft_worker_t *worker;
+    weft_status_t within; /* of a wait within on_lost */
+    int n_lost;
+};
+
+static void note_loss(void *object, weft_status_t status, void *arg) {
+    struct on_loop *l = arg;
+    l->n_lost++;
+    l->within = weft_disassociate_resources_wait(l->resource, object);
+}
+
+static void loop_up(struct on_loop *l) {
+    *l = (struct on_loop){.context = associated_context(), .loop = ev_loop_new(0)};
+    weft_resource_value_t value = VALUE(WEFT_RES_WORKER_LOOP, l->loop);
+    l->resource = describe(WEFT_RESOURCE_LOOP, &value, 1);
+    l->worker = stub_worker(l->context);
+    weft_associate_params_t params = {.resource = l->resource, .on_lost = note_loss, .arg = l};
+    CHECK_EQ(weft_associate_resources(l->context, WEFT_OBJECT_WORKER, &params, l->worker), 0);
+}
+
+static const char *state_of(const struct on_loop *l) {
+    return weft_association_state(l->context, WEFT_OBJECT_WORKER, l->worker);
+}
+
+static void loop_until(const struct on_loop *l, const char *state) {
+    for (int i = 0; i < 10000 && strcmp(state_of(l), state) != 0; i++)
+        ev_run(l->loop, EVRUN_NOWAIT);
+    CHECK_EQ(strcmp(state_of(l), state), 0);
+}
+
+static void loop_down(struct on_loop *l) {
+    weft_resource_info_t info;
+    CHECK_EQ(weft_resource_info(l->resource, &info), 0);
+    CHECK_EQ(info.n_users, 0);
+    weft_worker_destroy(l->worker);
+    CHECK_EQ(weft_resource_release(l->resource), 0);
+    CHECK_EQ(weft_context_destroy(l->context), 0);
+    ev_loop_destroy(l->loop);
+}
+
+TEST(a_wait_for_a_worker_that_lost_its_loop_returns_when_it_has_ended) {
+    struct on_loop l;
+    loop_up(&l);
+    weft_resource_lose(l.resource);
+    loop_until(&l, "LOST");
+    CHECK_EQ(l.n_lost, 1);
+    CHECK_EQ(l.within, WEFT_ERR_BUSY);
+    CHECK_EQ(weft_disassociate_resources_wait(l.resource, l.worker), WEFT_ERR_RESOURCE_LOST);
+    loop_down(&l);
+}
+
+TEST(a_wait_for_all_users_of_a_lost_loop_returns_when_they_have_ended) {
+    struct on_loop l;
+    loop_up(&l);
+    weft_resource_lose(l.resource);
+    loop_until(&l, "LOST");
+    CHECK_EQ(weft_disassociate_resources_wait(l.resource, NULL), WEFT_OK);
+    loop_down(&l);
+}
+
+TEST(a_wait_for_a_worker_whose_loop_is_withdrawn_returns_when_it_has_ended) {
+    struct on_loop l;
+    loop_up(&l);
+    CHECK_EQ(weft_resource_withdraw(l.resource, NULL), WEFT_IN_PROGRESS);
+    loop_until(&l, "DRAINING");
+    CHECK_EQ(weft_disassociate_resources_wait(l.resource, l.worker), WEFT_OK);
+    CHECK_EQ(strcmp(state_of(&l), "DISASSOCIATED"), 0);
+    loop_down(&l);
+}
+
+TEST(a_worker_whose_loop_is_withdrawn_can_be_destroyed) {
+    struct on_loop l;
+    loop_up(&l);
+    CHECK_EQ(weft_resource_withdraw(l.resource, NULL), WEFT_IN_PROGRESS);
+    loop_until(&l, "DRAINING");
+    weft_worker_destroy(l.worker);
+    CHECK_EQ(weft_resource_release(l.resource), 0);
+    CHECK_EQ(weft_context_destroy(l.context), 0);
+    ev_loop_destroy(l.loop);
+}
