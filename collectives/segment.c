@@ -33,9 +33,14 @@ static uint64_t annex_bytes(uint32_t size) {
     return size <= SEGMENT_ANNEX_MEMBERS ? SEGMENT_CHANNELS * (uint64_t)size * SEGMENT_ANNEX : 0;
 }
 
+static uint64_t block_bytes(uint32_t size) {
+    uint64_t bytes = SEGMENT_CHANNELS * (uint64_t)size * size * sizeof(struct segment_block);
+    return size <= SEGMENT_ANNEX_MEMBERS ? pages(bytes) : 0;
+}
+
 /* All that stands before the slots. */
 static uint64_t front_bytes(uint32_t size) {
-    return head_bytes(size) + annex_bytes(size);
+    return head_bytes(size) + block_bytes(size) + annex_bytes(size);
 }
 
 static uint64_t bytes_for(uint32_t size, uint64_t slot) {
@@ -49,7 +54,8 @@ static void lay_out(struct segment *s, void *mapped) {
     s->line = (struct segment_line *)(s->member + s->size);
     s->peer = (struct segment_peer *)(s->line + SEGMENT_CHANNELS * s->size);
     s->offer = (struct segment_offer *)(s->peer + SEGMENT_CHANNELS * s->size);
-    s->annex = at + head_bytes(s->size);
+    s->block = (struct segment_block *)(at + head_bytes(s->size));
+    s->annex = (uint8_t *)s->block + block_bytes(s->size);
     s->data = s->annex + annex_bytes(s->size);
 }
 

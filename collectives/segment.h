@@ -71,6 +71,11 @@ struct segment_offer {
     struct segment_place src, dst;
 };
 
+/* The block of an offer that lies there for one member, in bytes. */
+struct segment_block {
+    uint64_t offset, len;
+};
+
 /* A member's part of one use, whole in one line of the cache; or in its annex. */
 struct segment_line {
     uint8_t part[SEGMENT_PART];
@@ -98,8 +103,9 @@ struct segment {
     struct segment_line *line;     /* behind them, */
     struct segment_peer *peer;     /* behind those, */
     struct segment_offer *offer;   /* behind those, */
-    uint8_t *annex;                /* behind these, */
-    uint8_t *data;                 /* and behind those */
+    struct segment_block *block;   /* behind these, */
+    uint8_t *annex;                /* behind those, */
+    uint8_t *data;                 /* and behind these */
     uint64_t bytes, slot;
     uint32_t size;
     int fd; /* of its maker, until all have opened it; -1 */
@@ -152,6 +158,13 @@ static inline struct segment_peer *segment_peer(const struct segment *s, uint32_
 static inline struct segment_offer *segment_offer(const struct segment *s, uint64_t use,
                                                   uint32_t index) {
     return &s->offer[use % SEGMENT_CHANNELS * s->size + index];
+}
+
+/* The blocks of that offer, for each member, in a team that has annexes; NULL in others. */
+static inline struct segment_block *segment_blocks(const struct segment *s, uint64_t use,
+                                                   uint32_t index) {
+    if (s->size > SEGMENT_ANNEX_MEMBERS) return NULL;
+    return s->block + (use % SEGMENT_CHANNELS * s->size + index) * s->size;
 }
 
 /* Of those who may share memory: the same boot of the same machine, the same user and namespace

@@ -221,6 +221,14 @@ static void copy_own_block(const struct collective *c) {
     if (at != source && from.len) memcpy(at, source, from.len);
 }
 
+/* Where they are few, readers find their blocks beside the offer, and read no list. */
+static void offer_blocks(const struct collective *c) {
+    struct segment_block *block = segment_blocks(c->team->segment, c->first_use, c->team->rank);
+    if (!uses[c->call.kind].blocks || !block) return;
+    for (uint32_t r = 0; r < c->team->size; r++)
+        block[r] = (struct segment_block){src_block(c, r).offset, src_block(c, r).len};
+}
+
 static void single_copy_enter(struct collective *c) {
     struct segment_offer *offer = segment_offer(c->team->segment, c->first_use, c->team->rank);
     c->entered = 1;
@@ -232,6 +240,7 @@ static void single_copy_enter(struct collective *c) {
         offer->released = c->team->worker->memory.exposed.generation;
         offer->blocks = (uintptr_t)c->blocks;
         offer->len = coll_bytes(&c->call);
+        offer_blocks(c);
         atomic_store_explicit(&offer->use, c->first_use + 1, memory_order_release);
         weft__shared_wake(c->team, FOR_NEWS);
     }
@@ -244,6 +253,17 @@ struct range {
     const struct segment_place *place; /* of the one that is read */
     uint64_t from, to, len;
 };
+
+/* The block that `rank` names for this member. False: the team has failed. */
+static bool named_block(const struct collective *c, uint32_t rank, struct piece *block) {
+    const struct segment_block *named = segment_blocks(c->team->segment, c->first_use, rank);
+    if (named) {
+        *block = (struct piece){named[c->team->rank].offset, named[c->team->rank].len};
+        return true;
+    }
+    return read_from(c, rank, &(struct segment_place){.address = offer_of(c, rank)->blocks},
+                     c->team->rank * sizeof *block, block, sizeof *block);
+}
 
 /* The block that lies for this member at `rank`. False: the team has failed. */
 static bool find_block(const struct collective *c, uint32_t rank, struct range *range) {
@@ -265,10 +285,7 @@ static bool find_block(const struct collective *c, uint32_t rank, struct range *
         break;
     default: break;
     }
-    if (uses[c->call.kind].blocks &&
-        !read_from(c, rank, &(struct segment_place){.address = offer->blocks},
-                   c->team->rank * sizeof block, &block, sizeof block))
-        return false;
+    if (uses[c->call.kind].blocks && !named_block(c, rank, &block)) return false;
     range->from = block.offset;
     if (block.len == range->len) return true;
     weft__team_fail(c->team, WEFT_ERR_PROTOCOL, rank);
