@@ -105,6 +105,9 @@ struct remote {
 };
 void weft__reactor_submit(struct reactor *r,
                           struct remote *remote); /* any thread; in order with weft__reactor_call */
+/* The same, where a reactor that ends or belongs to the parent of a fork refuses it: CLOSED,
+ * FORKED. */
+weft_status_t weft__reactor_offer(struct reactor *r, struct remote *remote);
 
 /* The first words of every reactor: who may enter, and where it is counted. */
 struct reactor_gate {

@@ -52,12 +52,24 @@ static void run_call(struct remote *remote) {
     weft__program_returned(call.reactor);
 }
 
-weft_status_t weft__reactor_call(struct reactor *r, void (*fn)(void *), void *arg) {
+static weft_status_t check_takes(const struct reactor *r) {
     if (forked(r))
         return weft__fail(WEFT_ERR_FORKED,
                           "the worker belongs to the parent of this forked process");
     if (atomic_load_explicit(&r->remote.over, memory_order_relaxed))
         return weft__fail(WEFT_ERR_CLOSED, "the worker is closing and takes no more posted calls");
+    return WEFT_OK;
+}
+
+weft_status_t weft__reactor_offer(struct reactor *r, struct remote *remote) {
+    weft_status_t st = check_takes(r);
+    if (st == WEFT_OK) weft__reactor_submit(r, remote);
+    return st;
+}
+
+weft_status_t weft__reactor_call(struct reactor *r, void (*fn)(void *), void *arg) {
+    weft_status_t st = check_takes(r);
+    if (st < 0) return st;
     /* A root of its own: no other tree may be touched from this thread. */
     struct call *call = weft__new(NULL, struct call);
     if (!call) return WEFT_ERR_NO_MEMORY;

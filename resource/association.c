@@ -210,36 +210,29 @@ static void step_notice(struct association *a, enum notice what) {
     weft__fsm_step(&a->grant.fsm, what == NOTICE_LOSE ? GRANT_EV_DIE : GRANT_EV_WITHDRAW);
 }
 
-struct posted_notice {
-    struct association *a;
-    enum notice what;
-    uint64_t drain_ms;
-};
-
-static void run_notice(void *arg) {
-    struct posted_notice own = *(struct posted_notice *)arg;
-    talloc_free(arg);
-    if (own.what == NOTICE_RECALL && association_is_ready(&own.a->core.fsm))
-        own.a->drain_ms = own.drain_ms;
-    step_notice(own.a, own.what);
-    atomic_fetch_sub(&own.a->notices, 1);
-    if (own.a->over)
-        finish(own.a);
+static void notice_here(struct association *a, enum notice what) {
+    step_notice(a, what);
+    atomic_fetch_sub(&a->notices, 1);
+    if (a->over)
+        finish(a);
     else
-        weft__association_look(own.a);
+        weft__association_look(a);
 }
 
-/* The caller has counted the notice. */
-void weft__association_notice(struct association *a, enum notice what, uint64_t drain_ms,
-                              bool here) {
-    struct posted_notice *notice = weft__new(NULL, struct posted_notice);
-    if (!notice) {
-        atomic_fetch_sub(&a->notices, 1);
-        return;
-    }
-    *notice = (struct posted_notice){a, what, drain_ms};
-    if (here || !a->reactor || weft__reactor_call(a->reactor, run_notice, notice) < 0)
-        run_notice(notice);
+static void run_notice(struct remote *remote) {
+    struct posted_notice *notice = list_of(remote, struct posted_notice, remote);
+    struct association *a = notice->a;
+    struct reactor *r = a->reactor; /* that of a thing that works */
+    enum notice what = (enum notice)(notice - a->notice);
+    if (what == NOTICE_RECALL && association_is_ready(&a->core.fsm)) a->drain_ms = notice->drain_ms;
+    notice_here(a, what);
+    if (r) weft__program_returned(r);
+}
+
+void weft__association_notice(struct posted_notice *notice) {
+    struct reactor *r = notice->a->reactor;
+    notice->remote.run = run_notice;
+    if (!r || weft__reactor_offer(r, &notice->remote) < 0) run_notice(&notice->remote);
 }
 
 static weft_status_t check_ends(const struct association *a) {
@@ -336,7 +329,7 @@ static void worker_closes(weft_worker_t *worker, void *object, void (*closed)(we
     a->worker_closed = closed;
     atomic_fetch_add(&a->notices, 1);
     if (!a->kind->plain || !association_is_ready(&a->core.fsm)) {
-        weft__association_notice(a, NOTICE_LOSE, 0, true);
+        notice_here(a, NOTICE_LOSE);
         return;
     }
     weft__fsm_step(&a->core.fsm, ASSOC_EV_DISASSOCIATE); /* it is the consumer that closes */
@@ -366,7 +359,7 @@ void weft__association_lose_objects(struct association *parent) {
             struct association *a = of_parent(node, parent);
             if (!a || association_is_lost(&a->core.fsm)) continue;
             atomic_fetch_add(&a->notices, 1);
-            weft__association_notice(a, NOTICE_LOSE, 0, true);
+            notice_here(a, NOTICE_LOSE);
             again = true;
             break;
         }
@@ -394,6 +387,7 @@ void weft__association_init(struct association *a) {
     uint32_t kind = (uint32_t)a->resource->kind;
     a->look.fire = association_look;
     a->deadline.fire = deadline_passed;
+    for (int i = 0; i < N_NOTICES; i++) a->notice[i].a = a;
     list_init(&a->of_resource);
     fsm_init(&a->core.fsm, &consumer_port, ASSOC_STUB, kind);
     fsm_init(&a->grant.fsm, &provider_port, GRANT_FREE, kind);

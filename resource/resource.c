@@ -161,54 +161,58 @@ weft_status_t weft_resource_release(weft_resource_t *resource) {
 
 /* ---- the end, from the provider -------------------------------------------------------------- */
 
-/* The users at this moment, each held by a notice that has not run. NULL: none, or no memory. */
-static struct association **hold_users(weft_resource_t *r, size_t *n_p) {
-    struct association **all = weft__alloc(NULL, (r->n_users + 1) * sizeof *all, "users");
-    *n_p = 0;
-    if (!all) return NULL;
+/* A notice for each user of this moment, which holds it until it has run. Within `lock`. */
+static struct posted_notice *hold_users(weft_resource_t *r, enum notice what, uint64_t drain_ms) {
+    struct posted_notice *first = NULL, **end = &first;
     list_for_each(n, &r->users) {
         struct association *a = list_of(n, struct association, of_resource);
+        struct posted_notice *notice = &a->notice[what];
+        if (notice->posted) continue;
         atomic_fetch_add(&a->notices, 1);
-        all[(*n_p)++] = a;
+        notice->posted = true;
+        notice->drain_ms = drain_ms;
+        *end = notice;
+        end = &notice->next;
     }
-    return all;
+    return first;
 }
 
-static void notify_users(weft_resource_t *r, weft_status_t status, enum notice what,
-                         uint64_t drain_ms) {
-    size_t n;
-    pthread_mutex_lock(&r->lock);
-    if (status < 0) r->status = status;
-    struct association **all = hold_users(r, &n);
-    pthread_mutex_unlock(&r->lock);
-    for (size_t i = 0; all && i < n; i++) {
-        weft__association_notice(all[i], what, drain_ms, false);
+/* The last one may end the resource. */
+static void post_notices(struct posted_notice *first) {
+    for (struct posted_notice *notice = first, *next; notice; notice = next) {
+        next = notice->next;
+        weft__association_notice(notice);
     }
-    talloc_free(all);
 }
 
 void weft_resource_lose(weft_resource_t *resource) {
-    if (resource) notify_users(resource, WEFT_ERR_RESOURCE_LOST, NOTICE_LOSE, 0);
+    if (!resource) return;
+    pthread_mutex_lock(&resource->lock);
+    resource->status = WEFT_ERR_RESOURCE_LOST;
+    struct posted_notice *all = hold_users(resource, NOTICE_LOSE, 0);
+    pthread_mutex_unlock(&resource->lock);
+    post_notices(all);
 }
 
 static weft_status_t end_all(weft_resource_t *r, weft_status_t status, const weft_op_t *op) {
     weft_status_t st = weft__check_op(op, 0);
+    struct posted_notice *all = NULL;
     if (st == WEFT_OK && op && op->completion)
         st = weft__fail(WEFT_ERR_UNSUPPORTED, "op->completion is set, and an end has none");
     if (st < 0) return st;
     pthread_mutex_lock(&r->lock);
     bool busy = r->withdrawn != NULL, used = r->n_users > 0;
+    if (!busy && status < 0) r->status = status;
     if (!busy && used) {
         r->withdrawn = op ? op->done : NULL;
         r->withdrawn_arg = op ? op->arg : NULL;
+        if (op && op->request_p) *op->request_p = NULL;
+        all = hold_users(r, NOTICE_RECALL, op ? op->deadline_ms : 0);
     }
-    if (!used && status < 0) r->status = status;
     pthread_mutex_unlock(&r->lock);
-    if (busy) return weft__fail(WEFT_ERR_BUSY, "%s is being withdrawn already", r->name);
-    if (!used) return WEFT_OK;
-    if (op && op->request_p) *op->request_p = NULL;
-    notify_users(r, status, NOTICE_RECALL, op ? op->deadline_ms : 0);
-    return WEFT_IN_PROGRESS;
+    if (busy) return weft__fail(WEFT_ERR_BUSY, "the resource is being withdrawn already");
+    post_notices(all);
+    return used ? WEFT_IN_PROGRESS : WEFT_OK;
 }
 
 weft_status_t weft_resource_withdraw(weft_resource_t *resource, const weft_op_t *op) {

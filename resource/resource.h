@@ -56,6 +56,16 @@ struct weft_resource {
     weft_listener_t *listener; /* of SOCKET */
 };
 
+/* What the provider asks of a user. Each is asked once, and needs no memory then. */
+enum notice { NOTICE_RECALL, NOTICE_LOSE, N_NOTICES };
+struct posted_notice {
+    struct remote remote;
+    struct association *a;
+    struct posted_notice *next; /* of those that are posted together */
+    uint64_t drain_ms;          /* the time for a recall; 0: close.timeout */
+    bool posted;                /* `lock` of the resource guards it */
+};
+
 struct association {
     struct association_core core;
     struct grant_core grant;
@@ -79,8 +89,9 @@ struct association {
     weft_done_fn done; /* of the disassociation */
     void *done_arg;
     void (*worker_closed)(weft_worker_t *); /* the worker waits for this association */
-    atomic_uint notices;                    /* posted to the reactor, and not run yet */
-    bool over;                              /* freed with its last notice */
+    struct posted_notice notice[N_NOTICES];
+    atomic_uint notices; /* posted to the reactor, and not run yet */
+    bool over;           /* freed with its last notice */
 
     /* of the kinds */
     struct lease *lease;
@@ -129,11 +140,8 @@ const void *weft__association_value(const struct association *a, const char *key
 /* The same, of any size. */
 const weft_resource_value_t *weft__association_array(const struct association *a, const char *key);
 
-/* A notice of the provider, carried to the consumer's reactor. */
-enum notice { NOTICE_RECALL, NOTICE_LOSE };
-/* `drain_ms`: the time for a recall; 0: close.timeout. */
-void weft__association_notice(struct association *a, enum notice what, uint64_t drain_ms,
-                              bool here);
+/* A notice of the provider, carried to the consumer's reactor. The caller has counted it. */
+void weft__association_notice(struct posted_notice *notice);
 /* Of a worker: the associations of its endpoints, teams and regions; how many there are. */
 void weft__association_lose_objects(struct association *a);
 unsigned weft__association_objects(const struct association *a);

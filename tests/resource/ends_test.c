@@ -119,3 +119,32 @@ TEST(a_worker_whose_loop_is_withdrawn_can_be_destroyed) {
     CHECK_EQ(weft_context_destroy(l.context), 0);
     ev_loop_destroy(l.loop);
 }
+
+/* ---- ends without memory --------------------------------------------------------------------- */
+
+static void without_memory(bool lost) {
+    struct sharing s;
+    struct tally done = {0};
+    share_up(&s, "self");
+    weft_resource_info_t info = {.n_users = 1};
+    weft__alloc_fail_run(1, 1000);
+    if (lost)
+        weft_resource_lose(s.resource[0]);
+    else
+        CHECK_EQ(weft_resource_withdraw(s.resource[0], OP(&done)), WEFT_IN_PROGRESS);
+    weft__alloc_fail_at(0);
+    for (int i = 0; i < 20000 && info.n_users; i++) {
+        weft_worker_progress(s.two.a, 0);
+        CHECK_EQ(weft_resource_info(s.resource[0], &info), 0);
+    }
+    CHECK_EQ(info.n_users, 0);
+    UNTIL(&s.two, lost || done.calls == 1);
+    share_down(&s);
+}
+
+TEST(a_withdrawal_without_memory_reaches_each_user) {
+    without_memory(false);
+}
+TEST(a_loss_without_memory_reaches_each_user) {
+    without_memory(true);
+}
