@@ -22,7 +22,6 @@ static const struct lease *find_user(const struct leases *all, const struct leas
         const struct lease *l = &all->lease[i];
         if (!l->number) continue;
         if (ids && overlap(l->am_first, l->am_count, wanted->am_first, wanted->am_count)) return l;
-        /* Ranges of tags are aligned: they overlap if one contains the other. */
         unsigned bits = l->tag_bits > wanted->tag_bits ? l->tag_bits : wanted->tag_bits;
         if (!ids && l->tag_first >> bits == wanted->tag_first >> bits) return l;
     }
@@ -43,16 +42,19 @@ static weft_status_t place_ids(const struct leases *all, const weft_lease_t *who
                       to->am_count);
 }
 
+/* Ranges of tags are aligned: where two overlap, the longer one contains the other. */
 static weft_status_t place_tags(const struct leases *all, const weft_lease_t *whole, uint64_t first,
                                 struct lease *to) {
     uint64_t step = UINT64_C(1) << to->tag_bits;
-    uint64_t n = whole->tag_bits > to->tag_bits ? UINT64_C(1) << (whole->tag_bits - to->tag_bits)
-                                                : whole->tag_bits == to->tag_bits;
-    for (uint64_t i = 0; i < n && i <= WORKER_LEASES; i++) {
-        to->tag_first = first ? first : whole->tag_first + i * step;
-        bool inside = to->tag_first >> whole->tag_bits == whole->tag_first >> whole->tag_bits;
-        if (inside && !find_user(all, to, false)) return WEFT_OK;
-        if (first) break;
+    to->tag_first = first ? first : whole->tag_first;
+    while (to->tag_bits <= whole->tag_bits &&
+           to->tag_first >> whole->tag_bits == whole->tag_first >> whole->tag_bits) {
+        const struct lease *user = find_user(all, to, false);
+        if (!user) return WEFT_OK;
+        uint64_t next = user->tag_bits > to->tag_bits ? lease_tag_mask(user) + 1 + user->tag_first
+                                                      : to->tag_first + step;
+        if (first || next < to->tag_first) break;
+        to->tag_first = next;
     }
     return weft__fail(WEFT_ERR_LEASE_EXHAUSTED, "no range of %u bits of tags is free",
                       to->tag_bits);
@@ -61,7 +63,8 @@ static weft_status_t place_tags(const struct leases *all, const weft_lease_t *wh
 static weft_status_t check_wanted(const weft_lease_t *wanted) {
     if (wanted->am_count > WEFT_AM_ID_MAX + 1u || wanted->am_first > WEFT_AM_ID_MAX)
         return weft__fail(WEFT_ERR_INVALID_PARAM, "lease.am_first or lease.am_count is too big");
-    if (wanted->tag_bits > 63 || wanted->tag_first & ((UINT64_C(1) << wanted->tag_bits) - 1))
+    unsigned bits = wanted->tag_bits ? wanted->tag_bits : LEASE_TAG_BITS;
+    if (bits > 63 || wanted->tag_first & ((UINT64_C(1) << bits) - 1))
         return weft__fail(WEFT_ERR_INVALID_PARAM, "lease.tag_bits or lease.tag_first is wrong");
     return WEFT_OK;
 }

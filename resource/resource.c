@@ -48,8 +48,12 @@ static weft_status_t check_params(const weft_resource_params_t *p) {
     if ((unsigned)p->kind >= WEFT_N_RESOURCE_KINDS) REFUSE("params->kind", "no kind");
     if (p->thread_mode > WEFT_THREAD_MULTIPLE) REFUSE("params->thread_mode", "no thread mode");
     if (p->share > WEFT_SHARE_PART) REFUSE("params->share", "no share mode");
-    if (p->lease.tag_bits > 63 || p->lease.am_first + p->lease.am_count > WEFT_AM_ID_MAX + 1u)
+    const weft_lease_t *lease = &p->lease;
+    if (lease->tag_bits > 63 || lease->am_first > WEFT_AM_ID_MAX ||
+        lease->am_count > WEFT_AM_ID_MAX + 1u - lease->am_first)
         REFUSE("params->lease", "out of range");
+    if (lease->tag_first & ((UINT64_C(1) << lease->tag_bits) - 1))
+        REFUSE("params->lease.tag_first", "no multiple of 2^tag_bits");
     if (p->n_mandatory && !p->mandatory) REFUSE("params->mandatory", "NULL");
     if (p->abi_version && p->abi_version != WEFT_RESOURCE_ABI)
         return weft__fail(WEFT_ERR_VERSION_MISMATCH,

@@ -155,3 +155,62 @@ TEST(a_worker_runs_on_the_loop_of_the_program_and_gives_it_back) {
     CHECK_EQ(weft_context_destroy(context), 0);
     ev_loop_destroy(loop);
 }
+
+/* ---- where leases lie ------------------------------------------------------------------------ */
+
+static weft_status_t take_lease(struct sharing *s, weft_worker_t *library, unsigned tag_bits,
+                                uint64_t tag_first) {
+    weft_lease_t lease = {.am_count = 8, .tag_bits = tag_bits, .tag_first = tag_first};
+    weft_associate_params_t params = {.resource = s->resource[0], .lease = lease};
+    return weft_associate_resources(s->context, WEFT_OBJECT_WORKER, &params, library);
+}
+
+TEST(a_short_range_of_tags_is_found_behind_long_ones) {
+    static const unsigned bits[] = {62, 61, 60, 48, 8, 48, 59};
+    enum { N = sizeof bits / sizeof *bits };
+    struct sharing s;
+    weft_worker_t *library[N];
+    weft_lease_t lease[N];
+    share_up(&s, "self");
+    for (int i = 0; i < N; i++) {
+        library[i] = stub_worker(s.context);
+        CHECK_EQ(take_lease(&s, library[i], bits[i], 0), WEFT_OK);
+        CHECK_EQ(weft_worker_lease(library[i], &lease[i]), WEFT_OK);
+        CHECK_EQ(lease[i].tag_first & ((UINT64_C(1) << bits[i]) - 1), 0);
+        CHECK_EQ(lease[i].tag_first >> 63, 1);
+        for (int k = 0; k < i; k++) {
+            unsigned longer = bits[i] > bits[k] ? bits[i] : bits[k];
+            CHECK(lease[i].tag_first >> longer != lease[k].tag_first >> longer);
+        }
+    }
+    weft_worker_t *more = stub_worker(s.context);
+    CHECK_EQ(take_lease(&s, more, 62, 0), WEFT_ERR_LEASE_EXHAUSTED);
+    weft_worker_destroy(more);
+    for (int i = 0; i < N; i++) weft_worker_destroy(library[i]);
+    share_down(&s);
+}
+
+TEST(a_range_of_tags_that_is_not_aligned_is_refused) {
+    struct sharing s;
+    share_up(&s, "self");
+    weft_worker_t *library = stub_worker(s.context);
+    uint64_t odd = (UINT64_C(1) << 63) + 1;
+    CHECK_EQ(take_lease(&s, library, 0, odd), WEFT_ERR_INVALID_PARAM);
+    CHECK_EQ(take_lease(&s, library, 16, odd), WEFT_ERR_INVALID_PARAM);
+    weft_worker_destroy(library);
+    share_down(&s);
+}
+
+TEST(a_description_with_an_impossible_lease_is_refused) {
+    static const weft_lease_t wrong[] = {
+        {.am_first = UINT32_MAX, .am_count = 2},
+        {.am_first = 2, .am_count = UINT32_MAX},
+        {.am_first = WEFT_AM_ID_MAX, .am_count = 2},
+        {.am_first = 512, .am_count = 8, .tag_bits = 64},
+        {.am_first = 512, .am_count = 8, .tag_first = (UINT64_C(1) << 63) + 1, .tag_bits = 60}};
+    weft_resource_t *resource;
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        weft_resource_params_t params = {.kind = WEFT_RESOURCE_WORKER, .lease = wrong[i]};
+        CHECK_EQ(weft_resource_describe(&params, &resource), WEFT_ERR_INVALID_PARAM);
+    }
+}
