@@ -5,16 +5,20 @@
  *   traffic SECONDS      sets and gets, and checks every value; prints how many
  *   latency COUNT        round trips of a get of 3 bytes; prints the median in µs
  *   batch COUNT          gets of 3 bytes, 16 at a time, COUNT times; prints gets a second
+ *   mixed COUNT          sets, and gets of a value, of nothing, of a list, 1 to 40 at once, COUNT
+ *                        times; checks that each get saw the set before it; prints how many
  */
 #include "weft_redis.h"
 
 #include <inttypes.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-static const char usage[] = "weft-redis-cli URI get|set|del|read|traffic|latency|batch ARGUMENT…\n";
+static const char usage[] =
+    "weft-redis-cli URI get|set|del|read|traffic|latency|batch|mixed ARGUMENT…\n";
 
 static double now(void) {
     struct timespec t;
@@ -123,6 +127,72 @@ static int batches(weft_redis_t *redis, weft_worker_t *worker, size_t count) {
     return 0;
 }
 
+/* Some keys are longer than what the module keeps of GETs that come together. */
+enum { MIXED_MOST = 40, LONG_KEY = 5000 };
+
+struct mixed {
+    weft_redis_t *redis;
+    char long_key[LONG_KEY], value[24];
+    size_t posted, left, wrong;
+};
+
+struct mixed_get {
+    struct mixed *of;
+    weft_status_t status;
+    char value[24];
+};
+
+static void on_mixed(weft_status_t status, const void *data, size_t len, void *arg) {
+    struct mixed_get *get = arg;
+    get->of->left--;
+    bool as_expected = status == get->status && len == strlen(get->value) &&
+                       (len == 0 || memcmp(data, get->value, len) == 0);
+    get->of->wrong += !as_expected;
+    free(get);
+}
+
+static weft_status_t post_mixed(struct mixed *mixed, size_t k) {
+    static const char *const nothing[] = {"no such key", "list"};
+    struct mixed_get *get = malloc(sizeof *get);
+    if (!get) return WEFT_ERR_NO_MEMORY;
+    *get = (struct mixed_get){.of = mixed};
+    weft_redis_t *redis = mixed->redis;
+    weft_status_t st;
+    if (k % 9 == 4) {
+        snprintf(mixed->value, sizeof mixed->value, "value %zu", mixed->posted);
+        st = weft_redis_set(redis, "mixed", 5, mixed->value, strlen(mixed->value), on_mixed, get);
+    } else if (k % 3 == 2) {
+        const char *key = nothing[k % 2];
+        get->status = WEFT_ERR_NOT_FOUND;
+        st = weft_redis_get(redis, key, strlen(key), on_mixed, get);
+    } else if (k % 13 == 12) {
+        strcpy(get->value, "long");
+        st = weft_redis_get(redis, mixed->long_key, LONG_KEY, on_mixed, get);
+    } else {
+        strcpy(get->value, mixed->value);
+        st = weft_redis_get(redis, "mixed", 5, on_mixed, get);
+    }
+    mixed->left += st >= 0;
+    mixed->posted += st >= 0;
+    if (st < 0) free(get);
+    return st;
+}
+
+static int mix(weft_redis_t *redis, weft_worker_t *worker, size_t count) {
+    struct mixed mixed = {.redis = redis, .value = "first"};
+    memset(mixed.long_key, 'k', LONG_KEY);
+    weft_status_t st = weft_redis_set_wait(redis, "mixed", 5, "first", 5);
+    if (st >= 0) st = weft_redis_set_wait(redis, mixed.long_key, LONG_KEY, "long", 4);
+    for (size_t i = 0; st >= 0 && i < count; i++) {
+        size_t n = 1 + i * 7 % MIXED_MOST;
+        for (size_t k = 0; st >= 0 && k < n; k++) st = post_mixed(&mixed, i + k);
+        while (mixed.left) (void)weft_worker_wait(worker, -1);
+    }
+    if (st < 0 || mixed.wrong) return print_status(st < 0 ? st : WEFT_ERR_REJECTED);
+    printf("%zu requests\n", mixed.posted);
+    return 0;
+}
+
 static int run(weft_redis_t *redis, weft_worker_t *worker, int argc, char **argv) {
     const char *what = argv[2];
     if (argc == 4 && strcmp(what, "get") == 0) return get(redis, argv[3]);
@@ -138,6 +208,8 @@ static int run(weft_redis_t *redis, weft_worker_t *worker, int argc, char **argv
         return latency(redis, (size_t)atoi(argv[3]));
     if (argc == 4 && atoi(argv[3]) > 0 && strcmp(what, "batch") == 0)
         return batches(redis, worker, (size_t)atoi(argv[3]));
+    if (argc == 4 && atoi(argv[3]) > 0 && strcmp(what, "mixed") == 0)
+        return mix(redis, worker, (size_t)atoi(argv[3]));
     return fputs(usage, stderr), 2;
 }
 

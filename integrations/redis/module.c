@@ -18,7 +18,7 @@
 #include <time.h>
 #include <weft/weft.h>
 
-enum { SETTINGS_MOST = 16, CLOSE_MS = 20, LOOKS_MOST = 8 };
+enum { SETTINGS_MOST = 16, CLOSE_MS = 20, LOOKS_MOST = 8, GETS_MOST = 16, KEYS_ROOM = 4096 };
 
 #define REDIS_POINTER(type, name, parameters) static type(*name) parameters;
 REDIS_FUNCTIONS(REDIS_POINTER)
@@ -37,19 +37,36 @@ static struct {
 
 /* ---- replies --------------------------------------------------------------------------------- */
 
-/* The value lies in the reply of the server's own call, which lives until the bytes have left. */
-static void on_value_sent(weft_status_t status, void *found) {
+/* The value lies in the reply of the server's own call, which lives until the bytes have left.
+ * Returns whether `done` will say when. A client that is gone gets no reply; its endpoint's
+ * on_error closes it. */
+static bool reply_value(weft_ep_t *ep, uint32_t number, const char *value, size_t len,
+                        weft_done_fn done, void *arg) {
+    const struct redis_reply head = {.number = number, .len = len};
+    weft_op_t op = {.done = done, .arg = arg};
+    weft_iov_t piece = {(void *)value, len};
+    return weft_am_send(ep, REDIS_REPLY_ID, &head, sizeof head, &piece, len ? 1 : 0, &op) ==
+           WEFT_IN_PROGRESS;
+}
+
+static void on_found_sent(weft_status_t status, void *found) {
     FreeCallReply(found);
 }
 
-/* A client that is gone gets no reply; its endpoint's on_error closes it. */
-static void reply_value(weft_ep_t *ep, const struct redis_reply *head, const char *value,
-                        struct redis_call_reply *found) {
-    weft_op_t op = {.done = on_value_sent, .arg = found};
-    weft_iov_t piece = {(void *)value, head->len};
-    weft_status_t st =
-        weft_am_send(ep, REDIS_REPLY_ID, head, sizeof *head, &piece, head->len ? 1 : 0, &op);
-    if (st != WEFT_IN_PROGRESS) FreeCallReply(found);
+/* The same for values of several clients. */
+struct values {
+    struct redis_call_reply *reply;
+    unsigned users;
+};
+
+static void release(struct values *values) {
+    if (--values->users > 0) return;
+    FreeCallReply(values->reply);
+    free(values);
+}
+
+static void on_value_sent(weft_status_t status, void *values) {
+    release(values);
 }
 
 static void reply_status(weft_ep_t *ep, uint32_t number, weft_status_t status) {
@@ -93,17 +110,103 @@ static const char *get_value(const char *key, size_t key_len, struct redis_call_
     return CallReplyStringPtr(*reply_p, len_p);
 }
 
-static void serve_get(weft_ep_t *ep, const struct redis_request *head, const char *key) {
+static void serve_get(weft_ep_t *ep, uint32_t number, const char *key, size_t key_len) {
     struct redis_call_reply *found = NULL;
     size_t len = 0;
-    const char *value = get_value(key, head->key_len, &found, &len);
-    if (value) {
-        reply_value(ep, &(struct redis_reply){.number = head->number, .len = len}, value, found);
+    const char *value = get_value(key, key_len, &found, &len);
+    if (value && reply_value(ep, number, value, len, on_found_sent, found)) return;
+    if (!value) {
+        write_out(); /* the key may have expired */
+        reply_status(ep, number, WEFT_ERR_NOT_FOUND);
+    }
+    if (found) FreeCallReply(found);
+}
+
+/*
+ * GETs that one turn of the worker brings: one MGET serves them, for less than a GET for each.
+ * Replies that are sent within the turn leave with it, and later ones wake the worker once more.
+ * So as many as the last turn had are not waited beyond: clients tend to ask for as many again.
+ */
+static struct {
+    struct get {
+        weft_ep_t *ep; /* NULL: the client is gone */
+        uint32_t number, key_len;
+        const char *key;
+    } of[GETS_MOST];
+    unsigned n, of_turn, of_last_turn;
+    size_t used;
+    char keys[KEYS_ROOM];
+} gets = {.of_last_turn = 1};
+
+/* NULL: the server refuses it. In a cluster the keys of one MGET have to be of one slot. */
+static struct values *call_mget(void) {
+    struct redis_string *names[GETS_MOST];
+    for (unsigned i = 0; i < gets.n; i++)
+        names[i] = CreateString(NULL, gets.of[i].key, gets.of[i].key_len);
+    struct redis_call_reply *reply = Call(module.ctx, "MGET", "v", names, (size_t)gets.n);
+    for (unsigned i = 0; i < gets.n; i++) FreeString(NULL, names[i]);
+    bool is_whole =
+        reply && CallReplyType(reply) == REDIS_REPLY_ARRAY && CallReplyLength(reply) == gets.n;
+    struct values *values = is_whole ? malloc(sizeof *values) : NULL;
+    if (values) *values = (struct values){.reply = reply, .users = 1};
+    if (reply && !values) FreeCallReply(reply);
+    return values;
+}
+
+static void reply_gets(struct values *values) {
+    bool has_missed = false;
+    for (unsigned i = 0; i < gets.n; i++) {
+        const struct get *get = &gets.of[i];
+        struct redis_call_reply *found = CallReplyArrayElement(values->reply, i);
+        size_t len = 0;
+        bool is_value = found && CallReplyType(found) == REDIS_REPLY_STRING;
+        const char *value = is_value ? CallReplyStringPtr(found, &len) : NULL;
+        has_missed = has_missed || !value;
+        if (get->ep && !value) reply_status(get->ep, get->number, WEFT_ERR_NOT_FOUND);
+        if (get->ep && value &&
+            reply_value(get->ep, get->number, value, len, on_value_sent, values))
+            values->users++;
+    }
+    if (has_missed) write_out();
+    release(values);
+}
+
+static void serve_gets(void) {
+    if (gets.n == 0) return;
+    struct values *values = gets.n > 1 ? call_mget() : NULL;
+    if (values) {
+        reply_gets(values);
+    } else {
+        for (struct get *get = gets.of; get < gets.of + gets.n; get++)
+            if (get->ep) serve_get(get->ep, get->number, get->key, get->key_len);
+    }
+    gets.n = 0;
+    gets.used = 0;
+}
+
+/* Returns whether replies wait for the next turn. */
+static bool end_turn(void) {
+    bool has_replies = gets.n > 0;
+    serve_gets();
+    if (gets.of_turn) gets.of_last_turn = gets.of_turn;
+    gets.of_turn = 0;
+    return has_replies;
+}
+
+/* A worker that closes frees its endpoints without a word; then no GET waits. */
+static void gather_get(weft_ep_t *ep, const struct redis_request *head, const char *key) {
+    size_t len = head->key_len;
+    if (len > KEYS_ROOM - gets.used) serve_gets();
+    if (module.closing || len > KEYS_ROOM) {
+        serve_get(ep, head->number, key, len);
         return;
     }
-    write_out(); /* the key may have expired */
-    reply_status(ep, head->number, WEFT_ERR_NOT_FOUND);
-    if (found) FreeCallReply(found);
+    char *copy = gets.keys + gets.used;
+    if (len) memcpy(copy, key, len);
+    gets.used += len;
+    gets.of[gets.n++] =
+        (struct get){.ep = ep, .number = head->number, .key_len = (uint32_t)len, .key = copy};
+    if (++gets.of_turn == gets.of_last_turn || gets.n == GETS_MOST) serve_gets();
 }
 
 /* Out of memory, read-only replica: the server refuses. */
@@ -150,8 +253,9 @@ static void serve(weft_ep_t *ep, const struct redis_request *head, const char *b
         reply_status(ep, head->number, WEFT_ERR_PROTOCOL);
         return;
     }
+    if (head->what != REDIS_GET) serve_gets(); /* requests are served in their order */
     switch ((enum redis_what)head->what) {
-    case REDIS_GET: serve_get(ep, head, bytes); break;
+    case REDIS_GET: gather_get(ep, head, bytes); break;
     case REDIS_SET:
         reply_status(ep, head->number,
                      outcome(Call(module.ctx, "SET", "!bb", bytes, key_len, bytes + key_len,
@@ -208,17 +312,25 @@ static void on_request(weft_ep_t *ep, weft_am_t *am, void *arg) {
 static void on_client_lost(weft_ep_t *ep, weft_status_t status, void *arg) {
     for (struct large *large = larges; large; large = large->next)
         if (large->ep == ep) large->ep = NULL;
+    for (struct get *get = gets.of; get < gets.of + gets.n; get++)
+        if (get->ep == ep) get->ep = NULL;
     (void)weft_ep_close(ep, WEFT_CLOSE_ABORT, NULL);
 }
 
 /* ---- the server's events --------------------------------------------------------------------- */
 
 /* Who waited for this report asks again soon, and to sleep and be woken takes longer than a look.
- * The server's other clients have their turn after a few. */
+ * The server's other clients have their turn after a few. What is served after the last look
+ * leaves with one turn more. */
 static void on_readable(int fd, void *user, int mask) {
-    weft_worker_progress(module.worker, 0);
-    for (int i = 0; i < LOOKS_MOST && module.worker; i++)
-        if (weft_worker_spin(module.worker) <= 0) break;
+    int n = weft_worker_progress(module.worker, 0);
+    bool has_replies = end_turn();
+    for (int i = 0; i < LOOKS_MOST && n >= 0 && module.worker; i++) {
+        n = weft_worker_spin(module.worker);
+        has_replies = end_turn();
+        if (n <= 0) break;
+    }
+    if (has_replies && module.worker) weft_worker_progress(module.worker, 0);
 }
 
 static int on_key_event(struct redis_context *ctx, int type, const char *event,

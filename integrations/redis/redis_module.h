@@ -17,6 +17,7 @@ enum {
     REDIS_REPLY_STRING = 0,
     REDIS_REPLY_ERROR = 1,
     REDIS_REPLY_INTEGER = 2,
+    REDIS_REPLY_ARRAY = 3,
     REDIS_REPLY_NULL = 4
 };
 /* Classes of events on keys: all that change or remove one. */
@@ -29,27 +30,31 @@ enum {
 
 typedef int (*redis_command_fn)(struct redis_context *ctx, struct redis_string **argv, int argc);
 
-#define REDIS_FUNCTIONS(F)                                                                       \
-    F(int, SetModuleAttribs, (struct redis_context *, const char *name, int version, int api))   \
-    F(int, IsModuleNameBusy, (const char *name))                                                 \
-    F(int, CreateCommand,                                                                        \
-      (struct redis_context *, const char *name, redis_command_fn, const char *flags, int, int,  \
-       int))                                                                                     \
-    F(int, EventLoopAdd, (int fd, int mask, void (*)(int fd, void *user, int mask), void *user)) \
-    F(int, EventLoopDel, (int fd, int mask))                                                     \
-    F(struct redis_context *, GetDetachedThreadSafeContext, (struct redis_context *))            \
-    F(void, FreeThreadSafeContext, (struct redis_context *))                                     \
-    F(int, SubscribeToKeyspaceEvents,                                                            \
-      (struct redis_context *, int types,                                                        \
-       int (*)(struct redis_context *, int type, const char *event, struct redis_string *key)))  \
-    F(struct redis_call_reply *, Call,                                                           \
-      (struct redis_context *, const char *command, const char *format, ...))                    \
-    F(int, CallReplyType, (struct redis_call_reply *))                                           \
-    F(const char *, CallReplyStringPtr, (struct redis_call_reply *, size_t * len))               \
-    F(long long, CallReplyInteger, (struct redis_call_reply *))                                  \
-    F(void, FreeCallReply, (struct redis_call_reply *))                                          \
-    F(const char *, StringPtrLen, (const struct redis_string *, size_t *len))                    \
-    F(int, ReplyWithCString, (struct redis_context *, const char *text))                         \
+#define REDIS_FUNCTIONS(F)                                                                         \
+    F(int, SetModuleAttribs, (struct redis_context *, const char *name, int version, int api))     \
+    F(int, IsModuleNameBusy, (const char *name))                                                   \
+    F(int, CreateCommand,                                                                          \
+      (struct redis_context *, const char *name, redis_command_fn, const char *flags, int, int,    \
+       int))                                                                                       \
+    F(int, EventLoopAdd, (int fd, int mask, void (*)(int fd, void *user, int mask), void *user))   \
+    F(int, EventLoopDel, (int fd, int mask))                                                       \
+    F(struct redis_context *, GetDetachedThreadSafeContext, (struct redis_context *))              \
+    F(void, FreeThreadSafeContext, (struct redis_context *))                                       \
+    F(int, SubscribeToKeyspaceEvents,                                                              \
+      (struct redis_context *, int types,                                                          \
+       int (*)(struct redis_context *, int type, const char *event, struct redis_string *key)))    \
+    F(struct redis_call_reply *, Call,                                                             \
+      (struct redis_context *, const char *command, const char *format, ...))                      \
+    F(int, CallReplyType, (struct redis_call_reply *))                                             \
+    F(const char *, CallReplyStringPtr, (struct redis_call_reply *, size_t * len))                 \
+    F(long long, CallReplyInteger, (struct redis_call_reply *))                                    \
+    F(size_t, CallReplyLength, (struct redis_call_reply *))                                        \
+    F(struct redis_call_reply *, CallReplyArrayElement, (struct redis_call_reply *, size_t at))    \
+    F(void, FreeCallReply, (struct redis_call_reply *))                                            \
+    F(struct redis_string *, CreateString, (struct redis_context *, const char *text, size_t len)) \
+    F(void, FreeString, (struct redis_context *, struct redis_string *))                           \
+    F(const char *, StringPtrLen, (const struct redis_string *, size_t *len))                      \
+    F(int, ReplyWithCString, (struct redis_context *, const char *text))                           \
     F(void, Log, (struct redis_context *, const char *level, const char *format, ...))
 
 #endif

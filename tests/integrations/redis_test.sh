@@ -75,6 +75,28 @@ test_a_batch_of_requests_is_answered_in_full() {
     has info "$(redis weft.info)" 'requests:801 '
 }
 
+commands() { redis info commandstats | tr -d '\r' | sed -n "s/^cmdstat_$1:calls=\([0-9]*\),.*/\1/p"; }
+
+# 800 GETs in 50 batches; one alone is a GET, and so are those before the module has seen a batch.
+test_gets_that_arrive_together_are_one_command() {
+    begin tcp://127.0.0.1:0
+    weft batch 50 >/dev/null
+    [ "$(commands mget)" -ge 40 ] || fail "$(redis info commandstats)"
+    [ "$(commands get)" -le 40 ] || fail "$(redis info commandstats)"
+    weft get latency >/dev/null
+    before=$(commands mget)
+    expect latency "$(weft latency 100 >/dev/null && commands mget)" "$before"
+}
+
+test_requests_are_served_in_their_order() {
+    for at in tcp://127.0.0.1:0 ''; do
+        begin $at
+        redis rpush list 1 >/dev/null
+        has mixed "$(weft mixed 400)" '^[0-9]+ requests$'
+        kill -9 $server
+    done
+}
+
 test_values_of_all_sizes_cross() {
     begin tcp://127.0.0.1:0
     has traffic "$(weft traffic 1)" '^[0-9]+ values$'
@@ -114,8 +136,8 @@ test_a_fork_that_saves_leaves_the_clients_alone() {
 
 test_clients_that_are_killed_leave_nothing() {
     begin
-    for i in 1 2 3; do
-        weft traffic 20 >/dev/null 2>&1 &
+    for doing in 'traffic 20' 'batch 10000000' 'mixed 10000000'; do
+        weft $doing >/dev/null 2>&1 &
         client=$!
         sleep 0.2
         kill -9 $client $(pgrep -P $client) 2>/dev/null || true
@@ -124,9 +146,10 @@ test_clients_that_are_killed_leave_nothing() {
     expect get "$(redis set a 1)$(weft get a)" OK1
 }
 
+test_the_module_is_unloaded_under_batches() { test_the_module_is_unloaded_under_traffic 'batch 100000000'; }
 test_the_module_is_unloaded_under_traffic() {
     begin
-    weft traffic 100 >"$scratch/traffic" 2>&1 &
+    weft ${1:-traffic 100} >"$scratch/traffic" 2>&1 &
     client=$!
     wait_for eval 'redis weft.info | grep -qE "requests:[1-9][0-9]+"'
     wait_for eval 'redis module unload weft | grep -q OK'
