@@ -73,6 +73,12 @@ static void stop_all(weft_team_t *team) {
     }
 }
 
+static void leave_meeting(weft_team_t *team) {
+    struct team_meeting *meeting = team->meeting;
+    team->meeting = NULL;
+    if (meeting) meeting->leave(meeting);
+}
+
 static void notify_watches(weft_team_t *team) {
     list_for_each_safe(at, next, &team->watches) {
         struct team_watch *watch = list_of(at, struct team_watch, of_team);
@@ -126,6 +132,7 @@ static void on_effect(struct fsm *m, unsigned effect) {
         break;
     case TEAM_FX_STOP_ALL:
         stop_all(team);
+        leave_meeting(team);
         weft__grow_stop(team);
         notify_watches(team);
         break;
@@ -246,7 +253,7 @@ weft_status_t weft__team_close(weft_team_t *team, const weft_op_t *op) {
         if (op->request_p) *op->request_p = NULL;
     }
     weft__agreements_stop(team, WEFT_ERR_CLOSED);
-    bool quiet = team_is_ready(&team->core.fsm) && list_empty(&team->active);
+    bool quiet = team_is_ready(&team->core.fsm) && list_empty(&team->active) && !team->is_parent;
     if (!quiet) weft__team_fail(team, WEFT_ERR_CLOSED, team->rank);
     if (team->status == WEFT_OK) team->status = WEFT_ERR_CLOSED;
     weft__fsm_step(&team->core.fsm, TEAM_EV_CLOSE);

@@ -39,6 +39,15 @@ struct team_watch {
     void (*failed)(struct team_watch *watch);
 };
 
+/* By which the members of a team agree for the first time, where they can before any two of them
+ * are connected: what they made the team of. */
+struct team_meeting {
+    /* `agreed` of this member goes to all; weft__team_agreed() follows, or the team fails. */
+    void (*agree)(struct team_meeting *meeting);
+    /* The team has failed here: nothing follows, and the others learn of it. */
+    void (*leave)(struct team_meeting *meeting);
+};
+
 struct member {
     struct weft_team *team;
     weft_ep_t *ep;           /* NULL: not open */
@@ -137,7 +146,8 @@ struct weft_team {
     void *arg;
     weft_done_fn closed;
     void *closed_arg;
-    bool is_parent; /* a team is being made of it, by collectives of its own */
+    bool is_parent;               /* a team is being made of it, by collectives of its own */
+    struct team_meeting *meeting; /* NULL: they agree by messages, or have agreed */
     struct list watches;
     uint32_t n_graphs;         /* over the team, so far (runtime/graph) */
     struct team_grow *growing; /* at the inviter, while the team grows */
@@ -180,7 +190,7 @@ struct weft_team {
     uint64_t opens;          /* its maker's process and descriptor; 0: it has none */
     struct poller poller;    /* polls the segment while collectives use it */
     uint32_t agreed;         /* the result of the first collective (team_share.c) */
-    bool all_came;           /* the first collective has succeeded */
+    bool all_came;           /* the first collective has succeeded, or may have at another member */
 };
 
 /* Collectives in a row in which a member may run ahead of the others: the next one joins them. */
@@ -242,12 +252,16 @@ uint64_t weft__team_one_piece(const weft_worker_t *worker, const char *transport
 void weft__team_share(weft_team_t *team);
 /* The first collective: all are there, and agree about the memory. Then TEAM_EV_AGREED. */
 weft_status_t weft__team_meet(weft_team_t *team);
+/* The end of its meeting: `agreed` is the largest of what the members have. */
+void weft__team_agreed(weft_team_t *team, uint32_t agreed);
 void weft__team_unshare(weft_team_t *team);
 
 /* ---- team_leave.c */
 
 /* The endpoint of a rank, opened on first use. NULL: the rank is not there. */
 weft_ep_t *weft__team_ep(weft_team_t *team, uint32_t rank);
+/* Endpoints that connect all members, directly or by others. The team fails if one cannot be. */
+void weft__team_connect(weft_team_t *team);
 /* All members are there, in zeroed memory. */
 void weft__team_init_members(weft_team_t *team);
 /*

@@ -175,12 +175,22 @@ weft_ep_t *weft__team_ep(weft_team_t *team, uint32_t rank) {
     if (!member->ep && !member->lost && team_is_open(&team->core.fsm)) {
         weft_status_t st = open_ep(team, rank);
         if (st < 0) {
+            member->why = st;
             member->lost = weft__team_outcome(st) == WEFT_ERR_PEER_FAILED;
             weft__log(team->worker->context, WEFT_LOG_INFO, "collectives",
                       "rank %u cannot be reached: %s", rank, weft_status_name(st));
         }
     }
     return member->ep;
+}
+
+/* As recursive doubling does. */
+void weft__team_connect(weft_team_t *team) {
+    for (uint32_t bit = 1; bit < team->size; bit *= 2) {
+        uint32_t rank = team->rank ^ bit;
+        if (rank < team->size && !weft__team_ep(team, rank) && team->status == WEFT_OK)
+            weft__team_loses(team, rank, team->member[rank].why);
+    }
 }
 
 /* Everybody's own endpoint to this member stays open without this word, for it is not the one

@@ -137,8 +137,8 @@ static uint32_t what_it_has(const weft_team_t *team) {
     return team->segment ? weft__single_copy_least(team) : 0;
 }
 
-static void agreed(weft_team_t *team, weft_status_t status) {
-    if (status < 0 || team->status < 0) return; /* the team has failed, with it or after it */
+void weft__team_agreed(weft_team_t *team, uint32_t agreed) {
+    team->agreed = agreed;
     team->all_came = true;
     if (team->agreed == NO_SEGMENT)
         weft__team_unshare(team);
@@ -149,8 +149,17 @@ static void agreed(weft_team_t *team, weft_status_t status) {
     weft__fsm_step(&team->core.fsm, TEAM_EV_AGREED);
 }
 
+static void agreed(weft_team_t *team, weft_status_t status) {
+    if (status < 0 || team->status < 0) return; /* the team has failed, with it or after it */
+    weft__team_agreed(team, team->agreed);
+}
+
 static weft_status_t agree(weft_team_t *team) {
     team->agreed = what_it_has(team);
+    if (team->meeting) {
+        team->meeting->agree(team->meeting);
+        return WEFT_OK;
+    }
     struct coll_call call = {.kind = COLL_ALLREDUCE,
                              .src = &team->agreed,
                              .dst = &team->agreed,

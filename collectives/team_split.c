@@ -1,8 +1,10 @@
 /*
- * A team of some members of another, made by two allgathers of that one: the colours and keys of
- * all, then the record of each, which is the exchange of the new team.
+ * A team of some members of another, made by allgathers of that one: the colours and keys of all,
+ * then the record of each, which is the exchange of the new team. Where the parent has a segment, a
+ * third one settles the new team: what each member has of it. Else its first collective does.
  */
 #include "team_split.h"
+#include "collective.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -12,16 +14,22 @@ struct place {
 };
 
 struct split {
-    weft_team_t *parent; /* lives while one of its allgathers is in progress */
+    weft_team_t *parent; /* lives while one of its allgathers is in progress; NULL: it has failed */
+    struct team_watch watch;
     weft_team_params_t params;
     weft_exchange_t exchange;
     struct reactor *reactor;
     struct place mine, *all; /* sorted: the first `size` are the members of the new team */
     uint32_t of_parent;
     uint8_t *record, *records; /* of this side, and of all members of the parent */
-    bool cancelled;
+    bool cancelled;            /* the exchange */
     weft_done_fn done;
     void *done_arg, *to;
+    struct team_meeting meeting;
+    bool meets;        /* the new team agrees by the parent */
+    weft_team_t *team; /* that is to agree; NULL: none, or it has failed */
+    bool knows, spoke; /* the records of all; its word */
+    uint32_t word, *words;
     struct job notify;
     weft_status_t status;
 };
@@ -29,7 +37,13 @@ struct split {
 /* ---- its end --------------------------------------------------------------------------------- */
 
 static void leave_parent(struct split *s) {
-    s->parent->is_parent = false;
+    if (s->parent) s->parent->is_parent = false;
+    list_remove(&s->watch.of_team);
+    s->parent = NULL;
+}
+
+static void drop_split(struct split *s) {
+    leave_parent(s);
     weft__free_later(s->reactor, s);
 }
 
@@ -44,7 +58,7 @@ static void notify_split(struct job *job) {
 
 /* There is no team here. */
 static void end_split(struct split *s, weft_status_t status) {
-    s->parent->is_parent = false;
+    leave_parent(s);
     s->status = status;
     weft__job_post(s->reactor, &s->notify);
 }
@@ -57,6 +71,91 @@ static weft_status_t gather(struct split *s, const void *src, void *dst, size_t 
     return weft__team_inner(s->parent, &args, &op);
 }
 
+/* ---- the words ------------------------------------------------------------------------------- */
+
+/*
+ * What each member of the new team has (`agreed`), gathered from all members of the parent by its
+ * segment. Then no member waits for one that connects, or wakes for each message of an agreement. A
+ * member without a team, or whose team has failed, speaks for the others' sake.
+ */
+enum { NO_TEAM = UINT32_MAX };
+
+/* The largest of the members', or the first that has no team. */
+static uint32_t words_of_members(const struct split *s, uint32_t *rank_p) {
+    uint32_t most = 0;
+    for (uint32_t i = 0; i < s->exchange.size && most != NO_TEAM; i++) {
+        uint32_t word = s->words[s->all[i].rank];
+        if (word == NO_TEAM) *rank_p = i;
+        if (word > most) most = word;
+    }
+    return most;
+}
+
+/* Others may know all words, and be at work: they are to learn that this team fails. */
+static void connect_to_warn(weft_team_t *team) {
+    weft__team_connect(team);
+    team->all_came = true;
+}
+
+static void settle_team(weft_team_t *team, const struct split *s, weft_status_t status) {
+    uint32_t lost = 0, word = status < 0 ? 0 : words_of_members(s, &lost);
+    team->meeting = NULL;
+    if (status < 0) {
+        connect_to_warn(team);
+        weft__team_fail(team, status, team->rank);
+    } else if (word == NO_TEAM) {
+        weft__team_loses(team, lost, WEFT_ERR_PEER_FAILED);
+    } else {
+        weft__team_agreed(team, word);
+        weft__team_connect(team);
+    }
+}
+
+static void words_known(weft_status_t status, void *arg) {
+    struct split *s = arg;
+    weft_team_t *team = s->team;
+    bool has_team = s->meeting.agree != NULL;
+    if (!has_team) {
+        end_split(s, s->status < 0 ? s->status : status);
+        return;
+    }
+    leave_parent(s);
+    if (team) settle_team(team, s, status);
+    drop_split(s);
+}
+
+static void speak(struct split *s, uint32_t word) {
+    s->spoke = true;
+    s->word = word;
+    weft_status_t st = gather(s, &s->word, s->words, sizeof s->word, words_known);
+    if (st != WEFT_IN_PROGRESS) words_known(st, s);
+}
+
+static void agree_by_parent(struct team_meeting *meeting) {
+    struct split *s = list_of(meeting, struct split, meeting);
+    speak(s, s->team->agreed);
+}
+
+/* Before the records are known, their end speaks. */
+static void leave_meeting(struct team_meeting *meeting) {
+    struct split *s = list_of(meeting, struct split, meeting);
+    weft_team_t *team = s->team;
+    s->team = NULL;
+    if (s->spoke)
+        connect_to_warn(team);
+    else if (s->knows)
+        speak(s, NO_TEAM);
+}
+
+/* Between two of its collectives, whose end would show it otherwise. */
+static void parent_failed(struct team_watch *watch) {
+    struct split *s = list_of(watch, struct split, watch);
+    weft_status_t status = s->parent->status;
+    if (!s->knows || s->spoke) return;
+    s->spoke = true;
+    words_known(status, s);
+}
+
 /* ---- the records ----------------------------------------------------------------------------- */
 
 static void recorded(weft_status_t status, void *arg) {
@@ -67,7 +166,13 @@ static void recorded(weft_status_t status, void *arg) {
                    s->records + (size_t)s->all[i].rank * MEMBER_RECORD_BYTES, MEMBER_RECORD_BYTES);
         s->done(status, s->done_arg);
     }
-    leave_parent(s);
+    s->knows = status == WEFT_OK;
+    if (!s->meets || !s->knows) {
+        if (s->team) s->team->meeting = NULL;
+        drop_split(s);
+    } else if (s->cancelled) {
+        speak(s, NO_TEAM);
+    }
 }
 
 static weft_status_t gather_records(void *arg, weft_worker_t *worker, const void *mine, size_t len,
@@ -90,11 +195,15 @@ static void cancel_records(void *arg) {
  * that counted on this member fails. */
 static void took_part(weft_status_t status, void *arg) {
     struct split *s = arg;
-    end_split(s, s->status < 0 ? s->status : status);
+    if (s->meets && status == WEFT_OK)
+        speak(s, NO_TEAM);
+    else
+        end_split(s, s->status < 0 ? s->status : status);
 }
 
 static void take_part(struct split *s, weft_status_t status) {
     s->status = status;
+    s->meeting.agree = NULL;
     weft_status_t st = gather(s, s->record, s->records, MEMBER_RECORD_BYTES, took_part);
     if (st != WEFT_IN_PROGRESS) took_part(st, s);
 }
@@ -132,7 +241,12 @@ static void coloured(weft_status_t status, void *arg) {
     find_members(s);
     s->params.exchange = &s->exchange;
     weft_status_t st = weft__team_create(s->parent->worker, &s->params, 0, &team);
-    if (st < 0) take_part(s, st);
+    if (st < 0) {
+        take_part(s, st);
+    } else if (s->meets) {
+        s->team = team;
+        team->meeting = &s->meeting;
+    }
 }
 
 /* ---- its beginning --------------------------------------------------------------------------- */
@@ -147,10 +261,15 @@ static struct split *new_split(weft_team_t *parent, const weft_team_params_t *pa
     s->exchange =
         (weft_exchange_t){.allgather = gather_records, .cancel = cancel_records, .arg = s};
     s->notify.run = notify_split;
+    s->meets = parent->segment != NULL;
+    s->meeting = (struct team_meeting){.agree = agree_by_parent, .leave = leave_meeting};
+    s->watch.failed = parent_failed;
+    list_init(&s->watch.of_team);
     s->all = weft__alloc(s, parent->size * sizeof *s->all, "places");
     s->record = weft__alloc(s, MEMBER_RECORD_BYTES, "record");
     s->records = weft__alloc(s, (size_t)parent->size * MEMBER_RECORD_BYTES, "records");
-    if (s->all && s->record && s->records) return s;
+    s->words = weft__alloc(s, parent->size * sizeof *s->words, "words");
+    if (s->all && s->record && s->records && s->words) return s;
     talloc_free(s);
     return NULL;
 }
@@ -162,9 +281,10 @@ weft_status_t weft__team_split(weft_team_t *parent, uint32_t colour, uint32_t ke
     struct split *s = new_split(parent, params);
     if (!s) return WEFT_ERR_NO_MEMORY;
     s->mine = (struct place){colour, key, parent->rank};
+    list_append(&parent->watches, &s->watch.of_team);
     st = gather(s, &s->mine, s->all, sizeof s->mine, coloured);
     if (st < 0) {
-        parent->is_parent = false;
+        leave_parent(s);
         talloc_free(s);
         return st;
     }

@@ -453,6 +453,55 @@ TEST(those_that_are_left_go_on_when_others_are_killed) {
     CHECK_EQ(run_all_by("", 5, "self,tcp", shrink_twice, &page), 0);
 }
 
+/* ---- killed while a team is split ------------------------------------------------------------ */
+
+enum { SPLIT_KILLS = 48, SPLITTERS = 6, SPLIT_VICTIM = 2, SPLIT_MOMENT_US = 40 };
+static unsigned kill_after_us;
+
+/* By parity. Those of the victim's half use their team until it fails; the others once. */
+static void split_beside_a_death(struct process *p) {
+    weft_team_t *half = NULL;
+    int32_t one = 1, sum = 0;
+    bool with_victim = p->rank % 2 == SPLIT_VICTIM % 2;
+    pid_t self = getpid();
+    if (weft_barrier_wait(p->team) < 0) _exit(40);
+    atomic_fetch_add(&p->page->alive, 1);
+    if (p->rank == SPLIT_VICTIM && fork() == 0) {
+        while (atomic_load(&p->page->alive) < p->size) usleep(10); /* all are past the barrier */
+        usleep(kill_after_us);
+        kill(self, SIGKILL);
+        _exit(0);
+    }
+    double begin = now_s();
+    weft_status_t st = weft_team_split_wait(p->team, p->rank % 2, p->rank, &half);
+    do
+        if (st == WEFT_OK) st = weft_allreduce_wait(half, &one, &sum, 1, WEFT_INT32, WEFT_SUM);
+    while (with_victim && st == WEFT_OK);
+    if (now_s() - begin > 15) _exit(41);
+    if (with_victim && st != WEFT_ERR_PEER_FAILED && st != WEFT_ERR_PROTOCOL) _exit(42);
+    if (st == WEFT_OK && sum != SPLITTERS / 2) _exit(43);
+    p->page->outcome[p->rank] = st;
+    if (half && weft_team_close_wait(half) < 0) _exit(44);
+    /* It fails everywhere: no member closes it before the others know. */
+    while (weft_barrier_wait(p->team) == WEFT_OK) continue;
+}
+
+/* Whatever the moment: a half without the victim is there for all of its members, or for none. */
+TEST(a_member_killed_at_any_moment_of_a_split_leaves_each_half_one_outcome) {
+    unsigned made = 0;
+    for (unsigned i = 0; i < SPLIT_KILLS; i++) {
+        struct page *page;
+        kill_after_us = i * SPLIT_MOMENT_US;
+        CHECK_EQ(run_all(SPLITTERS, "self,shm", split_beside_a_death, &page), 0);
+        for (uint32_t r = 3; r < SPLITTERS; r += 2)
+            CHECK_EQ(page->outcome[r] == WEFT_OK, page->outcome[1] == WEFT_OK);
+        made += page->outcome[1] == WEFT_OK;
+        munmap(page, sizeof *page);
+    }
+    printf("  %u of %u halves were made\n", made, SPLIT_KILLS);
+    CHECK(made > 0);
+}
+
 /* ---- beside a server's requests -------------------------------------------------------------- */
 
 enum { QUESTION = 7, ANSWER, REQUESTS = 100 };

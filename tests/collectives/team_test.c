@@ -1,5 +1,6 @@
 /* The life of a team: how it begins, what ends it, and that every member learns of it once. */
 #include "team.h"
+#include <collectives/team.h>
 #include <signal.h>
 #include <sys/wait.h>
 
@@ -497,12 +498,13 @@ TEST(a_split_makes_teams_by_colour_in_the_order_of_keys) {
     }
 }
 
-/* Members that have all records already wait for the one that closed until their deadline. */
-TEST(a_split_ends_at_every_member_though_one_closes_the_parent) {
+/* Without a segment members that have all records already wait for the one that closed until their
+ * deadline. */
+static void split_and_close_the_parent(const char *slot) {
     for (int turns = 0; turns < 12; turns++) {
         struct crew c;
         struct part part[3];
-        crew_up(&c, 3, "self,shm", "coll.slot", "0");
+        crew_up(&c, 3, "self,shm", "coll.slot", slot);
         for (uint32_t r = 0; r < 3; r++) CHECK_EQ(split(&c.rank[r], 0, 0, 400, &part[r]), WEFT_OK);
         for (int i = 0; i < turns; i++) crew_turn(&c);
         for (uint32_t r = 0; r < 3; r++) c.rank[r].closed = false;
@@ -521,4 +523,43 @@ TEST(a_split_ends_at_every_member_though_one_closes_the_parent) {
             if (part[r].team) close_part(&c, &part[r]);
         crew_down(&c);
     }
+}
+
+TEST(a_split_ends_at_every_member_though_one_closes_the_parent) {
+    split_and_close_the_parent("0");
+    split_and_close_the_parent("8192");
+}
+
+/* Through the segment the others learn of it in the words of all, long before their deadline. */
+TEST(a_split_of_a_segment_ends_at_once_though_a_member_closes_the_new_team_early) {
+    struct crew c;
+    struct part part[4];
+    weft_team_t *early = NULL;
+    crew_up(&c, 4, "self,shm", "coll.slot", "8192");
+    for (uint32_t r = 0; r < 4; r++)
+        CHECK_EQ(split(&c.rank[r], r == 3, 0, 60000, &part[r]), WEFT_OK);
+    struct team_registry *room;
+    CHECK_EQ(weft__team_registry(c.rank[1].worker, &room), WEFT_OK);
+    while (!early) {
+        crew_turn(&c);
+        list_for_each(at, &room->teams) {
+            weft_team_t *team = list_of(at, weft_team_t, of_room);
+            if (team != c.rank[1].team) early = team;
+        }
+    }
+    CHECK_EQ(part[1].calls, 0);
+    struct rank closing = {.closed = false};
+    CHECK_EQ(weft_team_close(early, &(weft_op_t){.done = on_closed, .arg = &closing}),
+             WEFT_IN_PROGRESS);
+    UNTIL(&c, all_split(part, 4) && closing.closed);
+    CHECK_EQ(part[0].status, WEFT_ERR_PEER_FAILED);
+    CHECK_EQ(part[1].status, WEFT_ERR_CLOSED);
+    CHECK_EQ(part[2].status, WEFT_ERR_PEER_FAILED);
+    CHECK_EQ(part[3].status, WEFT_OK);
+    EVERYBODY(&c, weft_barrier(me->team, OP_OF(me)));
+    for (uint32_t r = 0; r < 4; r++) CHECK_EQ(c.rank[r].outcome, WEFT_OK);
+    close_part(&c, &part[0]);
+    close_part(&c, &part[2]);
+    close_part(&c, &part[3]);
+    crew_down(&c);
 }
