@@ -36,12 +36,13 @@ static inline uint64_t coll_bytes(const struct coll_call *call) {
 }
 
 /* Who reads from whom: all from the root, the root from all, all from all. */
-enum coll_readers { NO_READERS, FROM_ROOT, BY_ROOT, FROM_ALL };
+enum coll_readers { NO_READERS, FROM_ROOT, BY_ROOT, FROM_BELOW, FROM_ALL };
 static inline bool coll_reads(enum coll_readers readers, uint32_t root, uint32_t reader,
                               uint32_t owner) {
     switch (readers) {
     case FROM_ROOT: return owner == root;
     case BY_ROOT: return reader == root;
+    case FROM_BELOW: return owner <= reader;
     default: return true;
     }
 }

@@ -33,6 +33,8 @@ static const struct line_use {
     [COLL_FANIN] = {.readers = BY_ROOT, .signals = true},
     [COLL_GATHER] = {.readers = BY_ROOT},
     [COLL_REDUCE] = {.readers = BY_ROOT, .folds = true},
+    [COLL_SCAN] = {.readers = FROM_BELOW, .folds = true},
+    [COLL_EXSCAN] = {.readers = FROM_BELOW, .folds = true},
 };
 
 bool weft__oneshot_has(enum coll_kind kind) {
@@ -145,10 +147,13 @@ static void write_line(const struct line_run *run) {
     atomic_store_explicit(&line->use, run->use + 1, memory_order_release);
 }
 
-/* May this member's line have been the last that another needs? */
+/* May this member's line have been the last that another needs? That of a scan needs those below
+ * it, and among them all that are below this one. */
 static bool completes(const struct line_run *run) {
-    if (run->kind->readers == FROM_ROOT) return true;
-    for (uint32_t r = 0; r < run->team->size; r++)
+    enum coll_readers readers = run->kind->readers;
+    if (readers == FROM_ROOT) return true;
+    uint32_t n = readers == FROM_BELOW ? run->team->rank : run->team->size;
+    for (uint32_t r = 0; r < n; r++)
         if (!has_come(run, r)) return false;
     return true;
 }
@@ -178,9 +183,20 @@ static const uint8_t *part_for_us(const struct line_run *run, uint32_t rank) {
     return part_of_line(run, rank) + offset;
 }
 
+/* Of the ranks below this number. */
+static uint32_t folded_ranks(const struct line_run *run) {
+    switch (run->call->kind) {
+    case COLL_SCAN: return run->team->rank + 1;
+    case COLL_EXSCAN: return run->team->rank;
+    default: return run->team->size;
+    }
+}
+
 static void oneshot_fold(const struct line_run *run) {
     const uint8_t *left = part_for_us(run, 0);
-    for (uint32_t r = 1; r < run->team->size; r++, left = run->call->dst)
+    uint32_t n = folded_ranks(run);
+    if (n == 1) memcpy(run->call->dst, left, run->bytes);
+    for (uint32_t r = 1; r < n; r++, left = run->call->dst)
         coll_reduce(run->call, run->call->dst, left, part_for_us(run, r), run->call->count);
 }
 

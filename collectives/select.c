@@ -107,13 +107,13 @@ static const struct choice built_in[] = {
     {COLL_ALLTOALL, ALGORITHM_ALLTOALL_pairwise, 0, ALL, 1, ANY, 0, ANY, COLL_HOST, EVERY},
     {COLL_ALLTOALLV, ALGORITHM_SINGLE_COPY, 0, ALL, 2, ANY, 0, ANY, COLL_HOST, EVERY},
     {COLL_ALLTOALLV, ALGORITHM_ALLTOALLV_linear, 0, ALL, 1, ANY, 0, ANY, COLL_HOST, EVERY},
-    {COLL_SCAN, ALGORITHM_SCAN_linear, 0, 8 << 10, 2, 16, 2, ANY, COLL_HOST, EVERY},
+    {COLL_SCAN, ALGORITHM_ONESHOT, 0, ALL, 2, FEW, 0, ANY, COLL_HOST, EVERY},
     {COLL_SCAN, ALGORITHM_SLOTS, 0, ALL, 2, ANY, 0, ANY, COLL_HOST, EVERY},
     {COLL_SCAN, ALGORITHM_SCAN_linear, 0, ALL, 2, 16, 2, ANY, COLL_HOST, EVERY},
     {COLL_SCAN, ALGORITHM_SCAN_linear, 0, ALL, 2, 2, 0, ANY, COLL_HOST, EVERY},
     {COLL_SCAN, ALGORITHM_SCAN_doubling, 0, ALL, 1, ANY, 0, ANY, COLL_HOST, EVERY},
     {COLL_SCAN, ALGORITHM_SCAN_linear, 0, ALL, 1, ANY, 0, ANY, COLL_HOST, EVERY},
-    {COLL_EXSCAN, ALGORITHM_EXSCAN_linear, 0, 8 << 10, 2, 16, 2, ANY, COLL_HOST, EVERY},
+    {COLL_EXSCAN, ALGORITHM_ONESHOT, 0, ALL, 2, FEW, 0, ANY, COLL_HOST, EVERY},
     {COLL_EXSCAN, ALGORITHM_SLOTS, 0, ALL, 2, ANY, 0, ANY, COLL_HOST, EVERY},
     {COLL_EXSCAN, ALGORITHM_EXSCAN_linear, 0, ALL, 2, 16, 2, ANY, COLL_HOST, EVERY},
     {COLL_EXSCAN, ALGORITHM_EXSCAN_linear, 0, ALL, 2, 2, 0, ANY, COLL_HOST, EVERY},
@@ -180,12 +180,15 @@ static bool fits_choice(const struct choice *c, const struct question *q) {
 /*
  * Single copies: from a size on that the members have measured; in a v-form they may differ in
  * their bytes. Lines: beyond these the work of each member on the parts of all exceeds what it
- * saves, or a single copy is as good.
+ * saves, or a single copy is as good. Those of scans pay off as far as annexes go: few members read
+ * all.
  */
 enum { LINES_OF_MANY = 2 << 10, LINES_OF_FEW = 4 << 10, FEW_RANKS = 4 };
 static bool pays_off(const struct choice *c, const struct question *q) {
     bool few = q->per_core == 1 && q->ranks <= FEW_RANKS;
-    if (c->algorithm == ALGORITHM_ONESHOT) return q->bytes <= (few ? LINES_OF_FEW : LINES_OF_MANY);
+    bool scan = c->kind == COLL_SCAN || c->kind == COLL_EXSCAN;
+    if (c->algorithm == ALGORITHM_ONESHOT)
+        return scan || q->bytes <= (few ? LINES_OF_FEW : LINES_OF_MANY);
     return c->algorithm != ALGORITHM_SINGLE_COPY || !weft__coll_is_even(c->kind) ||
            q->bytes >= q->single_least;
 }

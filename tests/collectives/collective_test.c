@@ -280,6 +280,61 @@ TEST(where_a_core_each_is_had_those_with_a_root_go_by_lines_too) {
     crew_down(&c);
 }
 
+/* By lines: each takes those below it, and a scan its own. Rank 0 of an exscan takes none. */
+static void scans_right(struct crew *c, size_t count, bool in_place) {
+    for (int own = 0; own < 2; own++) {
+        give_blocks(c, count);
+        EVERYBODY(c, (own ? weft_scan : weft_exscan)(me->team, in[r], in_place ? in[r] : out[r],
+                                                     count, WEFT_INT32, WEFT_SUM, OP_OF(me)));
+        for (uint32_t r = 0; r < c->size; r++) {
+            const int32_t *got = in_place ? in[r] : out[r];
+            uint32_t n = r + (uint32_t)own; /* ranks 0 to n - 1 */
+            CHECK_EQ(c->rank[r].outcome, WEFT_OK);
+            for (size_t i = 0; i < count && n > 0; i++)
+                CHECK_EQ(got[i], (int)(n * (n - 1) / 2 * 100 + n * i));
+            if (n == 0) CHECK_EQ(got[0], in_place ? 0 : -1);
+            if (!in_place) CHECK_EQ(got[count], -1);
+        }
+    }
+}
+
+TEST(scans_go_by_lines_up_to_all_of_an_annex) {
+    struct crew c;
+    enum { SIZE = 4 };
+    crew_up(&c, SIZE, "self,shm", NULL, NULL);
+    static const size_t counts[] = {1, 12, 13, 416, 2048};
+    uint64_t lines = counter_sum(&c, "coll.oneshot"), slots = counter_sum(&c, "coll.slots");
+    for (size_t i = 0; i < 5; i++)
+        for (int in_place = 0; in_place < 2; in_place++) scans_right(&c, counts[i], in_place);
+    CHECK_EQ(counter_sum(&c, "coll.oneshot") - lines, SIZE * 5 * 2 * 2);
+    CHECK_EQ(counter_sum(&c, "coll.slots"), slots);
+    scans_right(&c, 2049, false);
+    CHECK_EQ(counter_sum(&c, "coll.slots"), slots + SIZE * 2);
+    crew_down(&c);
+}
+
+/* The member that writes the last line below another one wakes it. */
+TEST(a_scan_ends_where_those_above_have_not_begun) {
+    struct crew c;
+    int32_t sum[3] = {0}, one = 1;
+    crew_up(&c, 3, "self,shm", NULL, NULL);
+    for (uint32_t k = 0; k < 2; k++) {
+        uint32_t r = 1 - k; /* rank 1 is there before rank 0 */
+        expect_outcome(&c.rank[r]);
+        posted(&c.rank[r], weft_scan(c.rank[r].team, &one, &sum[r], 1, WEFT_INT32, WEFT_SUM,
+                                     OP_OF(&c.rank[r])));
+        for (int i = 0; i < 20; i++) crew_turn(&c);
+        CHECK_EQ(c.rank[1].outcome_calls, (int)k);
+    }
+    CHECK(sum[0] == 1 && sum[1] == 2 && sum[2] == 0);
+    expect_outcome(&c.rank[2]);
+    posted(&c.rank[2],
+           weft_scan(c.rank[2].team, &one, &sum[2], 1, WEFT_INT32, WEFT_SUM, OP_OF(&c.rank[2])));
+    UNTIL(&c, c.rank[2].outcome_calls == 1);
+    CHECK_EQ(sum[2], 3);
+    crew_down(&c);
+}
+
 /* Its lines are full after a few, and the other has not begun. */
 TEST(a_root_runs_ahead_by_as_many_lines_as_there_are_and_no_further) {
     struct crew c;

@@ -87,7 +87,7 @@ TEST(lines_fit_as_much_as_a_line_or_an_annex_has) {
     CHECK(!weft__oneshot_fit(COLL_ALLTOALL, 513, 16));
     CHECK(weft__oneshot_fit(COLL_ALLREDUCE, 48, 17));
     CHECK(!weft__oneshot_fit(COLL_ALLREDUCE, 49, 17));
-    CHECK(!weft__oneshot_fit(COLL_SCAN, 8, 2));
+    CHECK(!weft__oneshot_fit(COLL_SCATTERV, 8, 2));
 }
 
 TEST(some_rows_are_for_powers_of_two_alone) {
@@ -161,7 +161,7 @@ TEST(nonsense_is_refused_and_nothing_is_read_beyond_its_end) {
                                       "barrier=tree;bcast=chain",
                                       "barriers=tree",
                                       "bcast=tree",
-                                      "scan=oneshot",
+                                      "scatterv=oneshot",
                                       "barrier:99999999999999999999-=tree",
                                       " barrier=tree"};
     void *root = talloc_new(NULL);
