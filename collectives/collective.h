@@ -35,7 +35,8 @@ static inline uint64_t coll_bytes(const struct coll_call *call) {
     return call->count * call->width;
 }
 
-/* Who reads from whom: all from the root, the root from all, all from all. */
+/* Who reads from whom: all from the root, the root from all, each from itself and the ranks below
+ * it, all from all. */
 enum coll_readers { NO_READERS, FROM_ROOT, BY_ROOT, FROM_BELOW, FROM_ALL };
 static inline bool coll_reads(enum coll_readers readers, uint32_t root, uint32_t reader,
                               uint32_t owner) {
