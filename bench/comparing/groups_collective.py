@@ -5,6 +5,8 @@ from .samples import bare_barrier, gloo_collective, mpi_collective, ucc_collecti
 
 SIZES = {"8": 8, "1k": 1 << 10, "64k": 1 << 16, "1m": 1 << 20}
 OPERATIONS = ("allreduce", "bcast", "allgather", "alltoall", "reduce_scatter", "gather", "scatter", "reduce")
+# Beside MPI alone. Equal blocks; a barrier ends each batch of scans.
+MORE = ("allgatherv", "gatherv", "scatterv", "reduce_scatterv", "alltoallv", "scan", "exscan")
 
 
 def members(here, operation, size, ranks, transport="auto", fresh=False):
@@ -15,9 +17,9 @@ def members(here, operation, size, ranks, transport="auto", fresh=False):
     all_of = {"weft": weft(here, operation, transport, "p50_us", mode=mode, size=size, extra=extra)}
     for library in here.mpis:
         all_of[library.name] = mpi_collective(library, operation, size, ranks, over, words)
-    if here.ucc:
+    if here.ucc and operation not in MORE:
         all_of["ucc"] = ucc_collective(here, operation, size, ranks, over, words)
-    if here.gloo and operation != "reduce_scatter":  # it has none
+    if here.gloo and operation not in ("reduce_scatter", *MORE):  # it has none
         all_of["gloo"] = gloo_collective(here, operation, size, ranks, words)
     if here.gloo and operation == "allreduce" and ranks == 2 and over == "tcp":
         all_of["gloo busy"] = gloo_collective(here, "allreduce_busy", size, ranks, words)
@@ -65,7 +67,7 @@ def groups(here):
         known[f"persistent_allreduce_tcp_{ranks}"] = persistent(here, "allreduce", ranks, "tcp")
     for ranks in (2, 4, 8):
         known[f"barrier_{ranks}"] = group(here, "barrier", "", 8, ranks, factor=0.7)
-        for operation in OPERATIONS:
+        for operation in (*OPERATIONS, *MORE):
             for title, size in SIZES.items():
                 known[f"{operation}_{title}_{ranks}"] = group(here, operation, f" of {title} B", size, ranks, factor=0.7)
     for ranks in (2, 4):

@@ -57,12 +57,55 @@ static void alltoall(const struct buffers *b, int root) {
 }
 
 /* Equal blocks, described as if they differed. */
+struct blocks {
+    int counts[4096], displs[4096];
+};
+static const struct blocks *blocks_of(const struct buffers *b, int count) {
+    static struct blocks blocks;
+    for (int r = 0; r < b->ranks; r++) blocks.counts[r] = count, blocks.displs[r] = r * count;
+    return &blocks;
+}
+
 static void alltoallv(const struct buffers *b, int root) {
-    static int counts[4096], displs[4096];
+    const struct blocks *is = blocks_of(b, b->bytes);
     (void)root;
-    for (int r = 0; r < b->ranks; r++) counts[r] = b->bytes, displs[r] = r * b->bytes;
-    MPI_Alltoallv(b->in, counts, displs, MPI_CHAR, b->out, counts, displs, MPI_CHAR,
+    MPI_Alltoallv(b->in, is->counts, is->displs, MPI_CHAR, b->out, is->counts, is->displs, MPI_CHAR,
                   MPI_COMM_WORLD);
+}
+
+static void allgatherv(const struct buffers *b, int root) {
+    const struct blocks *is = blocks_of(b, b->bytes);
+    (void)root;
+    MPI_Allgatherv(b->in, b->bytes, MPI_CHAR, b->out, is->counts, is->displs, MPI_CHAR,
+                   MPI_COMM_WORLD);
+}
+
+static void gatherv(const struct buffers *b, int root) {
+    const struct blocks *is = blocks_of(b, b->bytes);
+    MPI_Gatherv(b->in, b->bytes, MPI_CHAR, b->out, is->counts, is->displs, MPI_CHAR, root,
+                MPI_COMM_WORLD);
+}
+
+static void scatterv(const struct buffers *b, int root) {
+    const struct blocks *is = blocks_of(b, b->bytes);
+    MPI_Scatterv(b->in, is->counts, is->displs, MPI_CHAR, b->out, b->bytes, MPI_CHAR, root,
+                 MPI_COMM_WORLD);
+}
+
+static void reduce_scatterv(const struct buffers *b, int root) {
+    (void)root;
+    MPI_Reduce_scatter(b->in, b->out, blocks_of(b, b->bytes / 4)->counts, MPI_FLOAT, MPI_SUM,
+                       MPI_COMM_WORLD);
+}
+
+static void scan(const struct buffers *b, int root) {
+    (void)root;
+    MPI_Scan(b->in, b->out, b->bytes / 4, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+}
+
+static void exscan(const struct buffers *b, int root) {
+    (void)root;
+    MPI_Exscan(b->in, b->out, b->bytes / 4, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
 }
 
 static void gather(const struct buffers *b, int root) {
@@ -73,17 +116,29 @@ static void scatter(const struct buffers *b, int root) {
     MPI_Scatter(b->in, b->bytes, MPI_CHAR, b->out, b->bytes, MPI_CHAR, root, MPI_COMM_WORLD);
 }
 
-/* Who gives something: all ranks, or the root; and whether that is a block for each rank. */
+/* Who gives something: all ranks, or the root; and whether that is a block for each rank. A scan's
+ * rank 0 waits for no other, so that a barrier ends each batch. */
 static const struct operation {
     const char *name;
     operation_fn run;
-    bool root_gives, gives_blocks;
+    bool root_gives, gives_blocks, runs_ahead;
 } operations[] = {
-    {"barrier", barrier, false, false},     {"bcast", bcast, true, false},
-    {"allreduce", allreduce, false, false}, {"reduce", reduce, false, false},
-    {"gather", gather, false, false},       {"reduce_scatter", reduce_scatter, false, true},
-    {"scatter", scatter, true, true},       {"alltoall", alltoall, false, true},
-    {"allgather", allgather, false, false}, {"alltoallv", alltoallv, false, true},
+    {"barrier", barrier, false, false, false},
+    {"bcast", bcast, true, false, false},
+    {"allreduce", allreduce, false, false, false},
+    {"reduce", reduce, false, false, false},
+    {"reduce_scatter", reduce_scatter, false, true, false},
+    {"reduce_scatterv", reduce_scatterv, false, true, false},
+    {"gather", gather, false, false, false},
+    {"gatherv", gatherv, false, false, false},
+    {"scatter", scatter, true, true, false},
+    {"scatterv", scatterv, true, true, false},
+    {"alltoall", alltoall, false, true, false},
+    {"alltoallv", alltoallv, false, true, false},
+    {"allgather", allgather, false, false, false},
+    {"allgatherv", allgatherv, false, false, false},
+    {"scan", scan, false, false, true},
+    {"exscan", exscan, false, false, true},
 };
 
 static const struct operation *operation_of(const char *name) {
@@ -104,6 +159,7 @@ static double seconds_of(const struct operation *op, const struct buffers *b, lo
         if (b->fresh) write_given(op, b, i);
         op->run(b, (int)(i % b->ranks));
     }
+    if (op->runs_ahead) MPI_Barrier(MPI_COMM_WORLD);
     return MPI_Wtime() - begin;
 }
 
