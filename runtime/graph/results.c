@@ -93,8 +93,12 @@ weft_status_t weft__results_reserve(weft_graph_t *graph) {
     size_t large = 0;
     for (uint32_t i = 0; i < graph->n_tasks; i++) {
         const struct task *task = graph->task[i];
-        if (needs_memory(graph, task) && is_large(ranks, task->params.result_size))
-            large += padded(task) + (task->params.transient ? page_size() : 0);
+        if (!needs_memory(graph, task) || !is_large(ranks, task->params.result_size)) continue;
+        size_t bytes = padded(task) + (task->params.transient ? page_size() : 0);
+        if (bytes < task->params.result_size || bytes > SIZE_MAX - large)
+            return weft__fail(WEFT_ERR_NO_MEMORY, "task %u: a result of %zu bytes", i,
+                              task->params.result_size);
+        large += bytes;
     }
     weft_status_t st = large ? make_region(ranks, large, &region, &at) : WEFT_OK;
     for (uint32_t i = 0; i < graph->n_tasks && st == WEFT_OK; i++) {

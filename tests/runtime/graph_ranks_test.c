@@ -442,6 +442,23 @@ TEST(a_task_runs_on_the_host_of_a_member) {
     graphs_down(&c);
 }
 
+/* Two results that together have as many bytes as the address space, and some that exist. */
+TEST(results_that_no_memory_holds_are_refused) {
+    static const size_t sizes[][3] = {{SIZE_MAX - 7, 1 << 20, 0},
+                                      {SIZE_MAX / 2 + 1, SIZE_MAX / 2 + 1, 1 << 20}};
+    for (int transient = 0; transient < 2; transient++)
+        for (size_t i = 0; i < 2; i++) {
+            struct crew c;
+            graphs_up(&c, 1, "self");
+            for (size_t k = 0; k < 3; k++)
+                add_to_all(&c, &(weft_task_params_t){
+                                   .fn = add, .result_size = sizes[i][k], .transient = transient});
+            CHECK_EQ(weft_graph_run(graph[0], c.rank[0].worker, on_outcome, &c.rank[0]),
+                     WEFT_ERR_NO_MEMORY);
+            graphs_down(&c);
+        }
+}
+
 TEST(a_rank_is_refused_where_there_is_none) {
     struct crew c;
     weft_graph_t *alone;
