@@ -35,27 +35,35 @@ static struct named {
 } * names;
 static pthread_mutex_t names_mutex = PTHREAD_MUTEX_INITIALIZER;
 
+/* Within `names_mutex`. */
+static weft_task_fn function_of(const char *name) {
+    for (const struct named *n = names; n; n = n->next)
+        if (strcmp(n->name, name) == 0) return n->fn;
+    return NULL;
+}
+
 static weft_task_fn find_function(const char *name) {
-    weft_task_fn fn = NULL;
     pthread_mutex_lock(&names_mutex);
-    for (const struct named *n = names; n && !fn; n = n->next)
-        if (strcmp(n->name, name) == 0) fn = n->fn;
+    weft_task_fn fn = function_of(name);
     pthread_mutex_unlock(&names_mutex);
     return fn;
 }
 
 weft_status_t weft_graph_register(const char *name, weft_task_fn fn) {
     if (!name || !fn) REFUSE("name or fn", "NULL");
-    weft_task_fn known = find_function(name);
-    if (known == fn) return WEFT_OK;
-    if (known) return weft__fail(WEFT_ERR_EXISTS, "\"%s\" names another function", name);
     struct named *own = malloc(sizeof *own);
     if (!own) return WEFT_ERR_NO_MEMORY;
     pthread_mutex_lock(&names_mutex);
-    *own = (struct named){names, name, fn};
-    names = own;
+    weft_task_fn known = function_of(name);
+    if (!known) {
+        *own = (struct named){names, name, fn};
+        names = own;
+    }
     pthread_mutex_unlock(&names_mutex);
-    return WEFT_OK;
+    if (known) free(own);
+    return !known || known == fn
+               ? WEFT_OK
+               : weft__fail(WEFT_ERR_EXISTS, "\"%s\" names another function", name);
 }
 
 /* ---- a graph and its tasks ------------------------------------------------------------------- */
@@ -68,6 +76,8 @@ weft_status_t weft_graph_create_sized(size_t params_size, const weft_graph_param
     weft_status_t st = weft__params_read(&known, sizeof known, params, params_size);
     if (st < 0) return st;
     if (known.n_threads > MOST_THREADS) REFUSE("params->n_threads", "beyond 4096");
+    if (known.progress_bar < 0 || known.progress_bar > WEFT_BAR_ALWAYS)
+        REFUSE("params->progress_bar", "neither 0, WEFT_BAR_ON_TERMINAL nor WEFT_BAR_ALWAYS");
     weft_graph_t *graph = weft__new(NULL, weft_graph_t);
     if (!graph) return WEFT_ERR_NO_MEMORY;
     graph->params = known;
@@ -118,6 +128,8 @@ static weft_status_t check_task(weft_graph_t *graph, weft_task_params_t *params)
         if (params->inputs[i] >= graph->n_tasks)
             return weft__fail(WEFT_ERR_INVALID_PARAM, "inputs[%u]: %u is no earlier task", i,
                               params->inputs[i]);
+    if (params->on_gpu < 0 || params->on_gpu > WEFT_GPU_PREFERRED)
+        REFUSE("params->on_gpu", "neither 0, WEFT_GPU_REQUIRED nor WEFT_GPU_PREFERRED");
     if (!!params->on_cpu + !!params->on_node + !!params->on_gpu + (params->cores > 1) > 1)
         REFUSE("params->on_gpu", "one of on_cpu, on_node, on_gpu and cores");
     return WEFT_OK;

@@ -1,6 +1,7 @@
 /* Task graphs: order, results, errors, retries, cancel, threads, traces. */
 #define _GNU_SOURCE
 #include "../harness.h"
+#include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -231,6 +232,10 @@ TEST(wrong_calls_are_refused) {
     CHECK_EQ(weft_graph_add(graph, &beyond, NULL), WEFT_ERR_INVALID_PARAM);
     weft_task_params_t unbound = {.fn = add, .on_cpu = 1, .cpu = 0};
     CHECK_EQ(weft_graph_add(graph, &unbound, NULL), WEFT_ERR_NOT_FOUND);
+    weft_task_params_t odd = {.fn = add, .on_gpu = WEFT_GPU_PREFERRED + 1};
+    CHECK_EQ(weft_graph_add(graph, &odd, NULL), WEFT_ERR_INVALID_PARAM);
+    CHECK_EQ(weft_graph_create(&(weft_graph_params_t){.progress_bar = 3}, &other),
+             WEFT_ERR_INVALID_PARAM);
     CHECK_EQ(weft_graph_result(graph, 0, &data, &len), WEFT_ERR_INVALID_PARAM);
     CHECK_EQ(weft_graph_run(graph, NULL, NULL, NULL), WEFT_ERR_INVALID_PARAM);
     CHECK_EQ(weft_graph_write_trace(graph, "/no-such-folder/trace"), WEFT_ERR_IO);
@@ -270,6 +275,43 @@ static void on_done(weft_status_t status, void *arg) {
 static weft_status_t sleep_a_little(weft_task_call_t *call) {
     nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
     return WEFT_OK;
+}
+
+enum { RACERS = 4, RACES = 300 };
+static char race_name[RACES][16];
+static pthread_barrier_t race;
+static weft_status_t race_a(weft_task_call_t *call) {
+    return WEFT_OK;
+}
+static weft_status_t race_b(weft_task_call_t *call) {
+    return WEFT_ERR_IO;
+}
+
+/* How often its function got the name. */
+static void *race_for_names(void *number) {
+    weft_task_fn fn = (uintptr_t)number % 2 ? race_a : race_b;
+    uintptr_t n = 0;
+    for (int i = 0; i < RACES; i++) {
+        pthread_barrier_wait(&race);
+        n += weft_graph_register(race_name[i], fn) == WEFT_OK;
+    }
+    return (void *)n;
+}
+
+TEST(of_threads_that_register_one_name_those_of_one_function_succeed) {
+    pthread_t thread[RACERS];
+    uintptr_t n = 0;
+    CHECK_EQ(pthread_barrier_init(&race, NULL, RACERS), 0);
+    for (int i = 0; i < RACES; i++) snprintf(race_name[i], sizeof race_name[i], "race %d", i);
+    for (uintptr_t i = 0; i < RACERS; i++)
+        CHECK_EQ(pthread_create(&thread[i], NULL, race_for_names, (void *)i), 0);
+    for (int i = 0; i < RACERS; i++) {
+        void *own;
+        CHECK_EQ(pthread_join(thread[i], &own), 0);
+        n += (uintptr_t)own;
+    }
+    CHECK_EQ(n, RACES * RACERS / 2);
+    pthread_barrier_destroy(&race);
 }
 
 TEST(the_end_is_reported_in_the_turn_of_a_worker) {
