@@ -5,6 +5,7 @@ region is memory as any other: memoryview(region), numpy.frombuffer(region).
 """
 from __future__ import annotations
 
+import errno
 import io
 
 from . import _core, errors
@@ -68,7 +69,8 @@ class Remote:
 
 class RemoteIO(io.RawIOBase):
     """A peer's region as a file of fixed size: read, readinto, write, seek, tell, flush. Each call drives the worker until
-    it is complete, so it is for programs, and parts of programs, without an event loop."""
+    it is complete, so it is for programs, and parts of programs, without an event loop. `io.BufferedRandom` and the like go
+    around it. A close leaves the endpoint open."""
 
     def __init__(self, ep: Endpoint, key: bytes) -> None:
         self._remote = Remote(ep, key)
@@ -80,8 +82,15 @@ class RemoteIO(io.RawIOBase):
         if isinstance(request, _core.Request):
             request.result()
 
+    def _open(self) -> None:
+        if self.closed:
+            raise ValueError("I/O operation on a closed file")
+
     def _part(self, buffer: Any) -> memoryview:
-        view = memoryview(buffer).cast("B")
+        """What of the buffer lies before the region's end, from here on."""
+        self._open()
+        view = memoryview(buffer)
+        view = view.cast("B") if view.nbytes else memoryview(b"")
         return view[:max(0, len(self._remote) - self._at)]
 
     def readinto(self, buffer: Any) -> int:
@@ -93,10 +102,13 @@ class RemoteIO(io.RawIOBase):
         return len(part)
 
     def write(self, buffer: Any) -> int:
+        """Writes what has room before the region's end, and returns how much. Errors: OSError (ENOSPC) where there is none."""
         part = self._part(buffer)
         key = self._remote._key
         if len(part):
             self._finish(self._remote.ep.post_put(part, key.base + self._at, key))
+        elif memoryview(buffer).nbytes:  # a writer with a buffer would try again and again
+            raise OSError(errno.ENOSPC, "the region ends here")
         self._at += len(part)
         return len(part)
 
@@ -106,13 +118,17 @@ class RemoteIO(io.RawIOBase):
             self._finish(self._remote.ep.post_flush(0, _core.FLUSH_REMOTE))
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: len(self._remote)}[whence]
+        self._open()
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: len(self._remote)}.get(whence)
+        if base is None:
+            raise ValueError("whence is 0, 1 or 2: %r" % whence)
         if base + offset < 0:
             raise ValueError("a position before the region")
         self._at = base + offset
         return self._at
 
     def tell(self) -> int:
+        self._open()
         return self._at
 
     def readable(self) -> bool:

@@ -1,5 +1,7 @@
 """One-sided operations, and streams as asyncio's."""
 import asyncio
+import errno
+import io
 import os
 import pickle
 import queue
@@ -146,7 +148,28 @@ class OneSided(Case):
             self.assertEqual(file.seek(-5, os.SEEK_CUR), 5)
             self.assertEqual(file.read(3), b"567")
             file.seek(0, os.SEEK_END)
-            self.assertEqual((file.tell(), file.read(1), file.write(b"x")), (1000, b"", 0))
+            self.assertEqual((file.tell(), file.read(1), file.write(b"")), (1000, b"", 0))
+            file.seek(-2, os.SEEK_END)
+            self.assertEqual(file.write(b"xyz"), 2)
+            with self.assertRaises(OSError) as raised:  # not 0, after which io.BufferedWriter would try for ever
+                file.write(b"z")
+            self.assertEqual(raised.exception.errno, errno.ENOSPC)
+            for offset, whence in ((-1, os.SEEK_SET), (0, 9)):
+                with self.assertRaises(ValueError):
+                    file.seek(offset, whence)
+            buffered = io.BufferedWriter(RemoteIO(file._remote.ep, key))
+            buffered.seek(990)
+            self.assertEqual(buffered.write(bytes(20)), 20)
+            with self.assertRaises(OSError):
+                buffered.close()
+            with io.BufferedReader(RemoteIO(file._remote.ep, key)) as reader:
+                self.assertEqual((reader.read(4), reader.peek(1)[:1]), (b"0123", b"4"))
+            with RemoteIO(file._remote.ep, key) as closed:
+                pass
+            for call in (lambda: closed.read(1), lambda: closed.write(b"x"), lambda: closed.seek(0), closed.tell, closed.flush):
+                with self.assertRaises(ValueError):
+                    call()
+            self.assertEqual(file.seek(0), 0)  # which another file's end leaves open
 
 
 class Streams(Case):
