@@ -33,6 +33,8 @@ DATATYPES = {"int8": 0, "int16": 1, "int32": 2, "int64": 3, "uint8": 4, "uint16"
              "bfloat16": 9, "float32": 10, "float64": 11, "longdouble": 12, "complex64": 13, "complex128": 14,
              # a value and an index, for minloc and maxloc: numpy.dtype([("value", "f4"), ("index", "i4")], align=True)
              "float32_int32": 15, "float64_int32": 16, "int32_int32": 17, "int64_int32": 18}
+# Bytes of an element, in the order of these.
+_SIZES = (1, 2, 4, 8, 1, 2, 4, 8, 2, 2, 4, 8, 16, 8, 16, 8, 16, 8, 16)
 _SIGNED, _UNSIGNED = {1: 0, 2: 1, 4: 2, 8: 3}, {1: 4, 2: 5, 4: 6, 8: 7}
 _FLOATS = {"e": 8, "f": 10, "d": 11, "g": 12, "Zf": 13, "Zd": 14}
 FIXED_ORDER, SAFE = 1, 2
@@ -81,8 +83,18 @@ def _type_of(view: memoryview, dtype: str | Datatype | None) -> int:
     raise errors.UnsupportedError("no element type for the format %r" % view.format)
 
 
+def _held(nbytes: int, dtype: Datatype | None, number: int) -> int:
+    """The whole elements that lie in so many bytes."""
+    return dtype.count(nbytes) if dtype is not None else nbytes // _SIZES[number]
+
+
 def _count(view: memoryview, dtype: str | Datatype | None) -> int:
-    return dtype.count(view.nbytes) if isinstance(dtype, Datatype) else view.nbytes // view.itemsize
+    if isinstance(dtype, Datatype):
+        return dtype.count(view.nbytes)
+    size = _SIZES[_type_of(view, dtype)]
+    if view.nbytes % size:
+        raise errors.InvalidParamError("%d bytes are not whole elements of %d bytes" % (view.nbytes, size))
+    return view.nbytes // size
 
 
 def _view(array: Any, writes: bool = False) -> Any:
@@ -94,7 +106,7 @@ def _view(array: Any, writes: bool = False) -> Any:
         except TypeError:
             view = memoryview(_arrays.find_buffer(array, writes))
     if not view.c_contiguous:
-        raise errors.InvalidParamError("collectives need contiguous arrays")
+        raise errors.InvalidParamError("collectives need arrays that are contiguous in C's order (numpy.ascontiguousarray)")
     return view
 
 
@@ -108,6 +120,8 @@ def _like(source: Any, view: memoryview, count: int, whole: bool, dtype: str | D
         count *= dtype.size // view.itemsize
     if isinstance(view, _core.Block):
         raise errors.UnsupportedError("GPU memory needs out=")
+    if dtype is not None and not isinstance(dtype, Datatype):  # in items of the array, which may be smaller than elements
+        count = count * _SIZES[_type_of(view, dtype)] // view.itemsize
     if type(source).__module__ == "numpy":
         import numpy
 
@@ -251,7 +265,7 @@ class Team:
     def _reduction_of(self, op: str | Reduction, type: int, src: Any) -> int:
         if not isinstance(op, Reduction):
             return _named("op", op, _REDUCTION)
-        size = self._types[type].size if type in self._types else src.itemsize
+        size = self._types[type].size if type in self._types else _SIZES[type]
         if size != op.size:
             raise errors.InvalidParamError("a reduction of %d bytes an element, and elements of %d" % (op.size, size))
         return op.number
@@ -261,9 +275,15 @@ class Team:
             raise errors.InvalidParamError("counts and displacements have an element for each member")
 
     @staticmethod
-    def _hold(view: memoryview | None, wanted: int, what: str, dtype: str | Datatype | None) -> None:
-        """Whether an array is as large as the collective will read or write."""
-        have = 0 if view is None else _count(view, dtype)
+    def _hold(view: memoryview | None, wanted: int, what: str, dtype: str | Datatype | None, other: memoryview) -> None:
+        """Whether an array has the elements of the other one, whose type the collective has, and as many as it will read or
+        write. An array of bytes holds any."""
+        type = _type_of(other, dtype)
+        own = dtype if isinstance(dtype, Datatype) else None
+        if view is not None and dtype is None and view.itemsize > 1 and _type_of(view, None) != type:
+            raise errors.InvalidParamError("%s has elements of the format %r, and the other array of %r" %
+                                           (what, view.format, other.format))
+        have = 0 if view is None else _held(view.nbytes, own, type)
         if have < wanted:
             raise errors.InvalidParamError("%s has %d elements, and %d are needed" % (what, have, wanted))
 
@@ -298,7 +318,7 @@ class Team:
             out = _like(src, view, count, True, dtype)
         to = _view(out, True) if keeps else None
         if keeps:
-            self._hold(to, count, "out", dtype)
+            self._hold(to, count, "out", dtype, view)
         await self._post(kind, view, to, count, _type_of(view, dtype), op=op, root=root, in_place=keeps and out is src,
                          deadline=deadline, flags=flags)
         return out if keeps else None
@@ -338,7 +358,7 @@ class Team:
             out = _like(src, view, count * n_out, False, dtype)
         to = _view(out, True) if keeps else None
         if keeps:
-            self._hold(to, count * n_out, "out", dtype)
+            self._hold(to, count * n_out, "out", dtype, view)
         await self._post(kind, view, to, count, _type_of(view, dtype), op=op, root=root, deadline=deadline)
         return out if keeps else None
 
@@ -367,7 +387,7 @@ class Team:
         count = _count(to, dtype)
         view = _view(src) if self.rank == root else None
         if self.rank == root:
-            self._hold(view, count * self.size, "src", dtype)
+            self._hold(view, count * self.size, "src", dtype, to)
         await self._post("scatter", view, to, count, _type_of(to, dtype), root=root, deadline=deadline)
         return out
 
@@ -378,11 +398,11 @@ class Team:
         """counts[r] elements of rank r, at displs[r] of `out`, or in a row. Counts are equal on all members."""
         self._one_each(counts, displs)
         view = _view(src)
-        self._hold(view, counts[self.rank], "src", dtype)
+        self._hold(view, counts[self.rank], "src", dtype, view)
         if out is None:
             out = _like(src, view, _extent(counts, displs), False, dtype)
         to = _view(out, True)
-        self._hold(to, _extent(counts, displs), "out", dtype)
+        self._hold(to, _extent(counts, displs), "out", dtype, view)
         await self._post("allgatherv", view, to, counts[self.rank], _type_of(view, dtype), counts=(None, None, counts, displs),
                          deadline=deadline)
         return out
@@ -396,7 +416,7 @@ class Team:
             out = _like(src, view, _extent(counts, displs), False, dtype)
         to = _view(out, True) if at_root else None
         if at_root:
-            self._hold(to, _extent(counts, displs), "out", dtype)
+            self._hold(to, _extent(counts, displs), "out", dtype, view)
         await self._post("gatherv", view, to, _count(view, dtype), _type_of(view, dtype), root=root,
                          counts=(None, None, counts if at_root else None, displs if at_root else None), deadline=deadline)
         return out if at_root else None
@@ -408,7 +428,7 @@ class Team:
         at_root = self.rank == root
         view = _view(src) if at_root else None
         if at_root:
-            self._hold(view, _extent(counts or (), displs), "src", dtype)
+            self._hold(view, _extent(counts or (), displs), "src", dtype, to)
         await self._post("scatterv", view, to, _count(to, dtype), _type_of(to, dtype), root=root,
                          counts=(counts if at_root else None, displs if at_root else None, None, None), deadline=deadline)
         return out
@@ -418,11 +438,11 @@ class Team:
         """Reduces all arrays; rank r gets counts[r] elements of the result, in a row. Counts are equal on all members."""
         self._one_each(counts)
         view = _view(src)
-        self._hold(view, sum(counts), "src", dtype)
+        self._hold(view, sum(counts), "src", dtype, view)
         if out is None:
             out = _like(src, view, counts[self.rank], False, dtype)
         to = _view(out, True)
-        self._hold(to, counts[self.rank], "out", dtype)
+        self._hold(to, counts[self.rank], "out", dtype, view)
         await self._post("reduce_scatterv", view, to, 0, _type_of(view, dtype), op=op, counts=(counts, None, None, None),
                          deadline=deadline)
         return out
@@ -432,11 +452,11 @@ class Team:
                         dtype: str | Datatype | None = None, deadline: float | None = None) -> Any:
         """src_counts[r] elements go to rank r, and dst_counts[r] come from it."""
         view = _view(src)
-        self._hold(view, _extent(src_counts, src_displs), "src", dtype)
+        self._hold(view, _extent(src_counts, src_displs), "src", dtype, view)
         if out is None:
             out = _like(src, view, _extent(dst_counts, dst_displs), False, dtype)
         to = _view(out, True)
-        self._hold(to, _extent(dst_counts, dst_displs), "out", dtype)
+        self._hold(to, _extent(dst_counts, dst_displs), "out", dtype, view)
         await self._post("alltoallv", view, to, 0, _type_of(view, dtype), counts=(src_counts, src_displs, dst_counts, dst_displs),
                          deadline=deadline)
         return out
@@ -451,11 +471,11 @@ class Team:
             if any(numbers is not None and len(numbers) != len(ranks) for numbers in lists):
                 raise errors.InvalidParamError("counts and displacements have an element for each neighbour")
         view = _view(src)
-        self._hold(view, _extent(src_counts, src_displs), "src", dtype)
+        self._hold(view, _extent(src_counts, src_displs), "src", dtype, view)
         if out is None:
             out = _like(src, view, _extent(dst_counts, dst_displs), False, dtype)
         to = _view(out, True)
-        self._hold(to, _extent(dst_counts, dst_displs), "out", dtype)
+        self._hold(to, _extent(dst_counts, dst_displs), "out", dtype, view)
         await self._post("neighbor_alltoallv", view, to, 0, _type_of(view, dtype),
                          counts=(src_counts, src_displs, dst_counts, dst_displs), deadline=deadline,
                          graph=(tuple(sources), tuple(destinations)))

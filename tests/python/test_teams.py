@@ -1,8 +1,10 @@
 """Teams, collectives, and the view: members are threads with a loop each, or processes."""
 import array
 import asyncio
+import ctypes
 import json
 import os
+import re
 import struct
 import subprocess
 import sys
@@ -11,7 +13,7 @@ import unittest
 
 import weft
 from members import run_members
-from weft import view
+from weft import teams, view
 from weft.info import info
 from weft.run import command, find_program
 
@@ -76,6 +78,20 @@ class Collectives(unittest.TestCase):
                          team.scatter(array.array("i", [1]), array.array("i", [0]), team.rank)):
                 with self.assertRaises(weft.InvalidParamError):
                     await call
+            four, bytes_of_one = array.array("d", 4 * [1.0]), bytearray(8)
+            for call in (team.allreduce(four, array.array("f", 4 * [0.0])), team.allreduce(four, bytes_of_one),
+                         team.allgather(four, bytearray(4 * 8)), team.bcast(bytearray(9), dtype="float64"),
+                         team.scatter(array.array("f", 8 * [0.0]), four, team.rank),
+                         team.scatterv(bytes(32), [4, 4], array.array("d", 4 * [0.0]), root=team.rank),
+                         team.allgatherv(four, [4, 4], array.array("q", 8 * [0])),
+                         team.alltoallv(four, [2, 2], [2, 2], bytearray(31))):
+                with self.assertRaises(weft.InvalidParamError):
+                    await call
+            held = bytearray(4 * 8)
+            self.assertIs(await team.allreduce(four, held), held)
+            self.assertEqual(struct.unpack("4d", held), (2.0,) * 4)
+            as_doubles = await team.allreduce(struct.pack("2d", 1.0, 2.0), dtype="float64")
+            self.assertEqual(struct.unpack("2d", as_doubles), (2.0, 4.0))
             for how, text in (({"op": "plus"}, "op 'plus': not one of sum, "), ({"dtype": "f8"}, "dtype 'f8': not one of int8, ")):
                 with self.assertRaisesRegex(weft.InvalidParamError, text):
                     await team.allreduce(array.array("d", [1]), **how)
@@ -84,6 +100,12 @@ class Collectives(unittest.TestCase):
             await team.barrier()
 
         run_members(2, body)
+
+    def test_elements_have_the_sizes_of_their_names(self):
+        for name, number in teams.DATATYPES.items():
+            parts = [int(text) // 8 for text in re.findall(r"[0-9]+", name)] or [ctypes.sizeof(ctypes.c_longdouble)]
+            size = parts[0] if len(parts) == 1 else 2 * max(parts)  # a pair is aligned
+            self.assertEqual(teams._SIZES[number], size, name)
 
     def test_objects_go_to_all_members(self):
         async def body(team, worker):
