@@ -151,16 +151,16 @@ PyObject *weft__py_dlpack_device(PyObject *self, PyObject *unused) {
 
 /* ---- taking ---- */
 
-/* The owner of memory that was taken: deletes the tensor in the end. */
+/* The owner of memory that was taken: deletes the tensor in the end. An exception may be on its way
+ * meanwhile, and stays. */
 static void taken_gone(PyObject *owner) {
-    struct versioned *v = PyCapsule_GetPointer(owner, "weft.versioned");
-    if (v) {
+    if (PyCapsule_IsValid(owner, "weft.versioned")) {
+        struct versioned *v = PyCapsule_GetPointer(owner, "weft.versioned");
         if (v->deleter) v->deleter(v);
-        return;
+    } else {
+        struct managed *m = PyCapsule_GetPointer(owner, "weft.managed");
+        if (m->deleter) m->deleter(m);
     }
-    PyErr_Clear();
-    struct managed *m = PyCapsule_GetPointer(owner, "weft.managed");
-    if (m && m->deleter) m->deleter(m);
 }
 
 static const char *format_of(const struct tensor *tensor) {

@@ -68,6 +68,14 @@ class Blocks(unittest.TestCase):
         unused = taken.__dlpack__()
         del unused, taken
 
+    def test_an_exception_outlives_what_was_taken(self):
+        def raise_beside(capsule):
+            return [_core.from_dlpack(capsule), 1 / 0]
+
+        for keywords in ({}, {"max_version": (1, 1)}):
+            with self.assertRaises(ZeroDivisionError):
+                raise_beside(weft.Block(16).__dlpack__(**keywords))
+
     def test_memory_of_a_gpu_and_no_memory_are_refused(self):
         class Gpu:
             __cuda_array_interface__ = {"shape": (1,), "typestr": "|u1", "data": (4096, False), "version": 3}
