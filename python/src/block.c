@@ -98,7 +98,8 @@ PyObject *weft__py_block_over(struct state *state, const struct memory_of *m, Py
         b->shape[i] = m->shape[i];
         if (b->shape[i] < 0) PyErr_SetString(PyExc_ValueError, "a shape is not negative");
         b->strides[i] = m->strides ? m->strides[i] : (Py_ssize_t)b->len;
-        b->len *= b->shape[i];
+        if (__builtin_mul_overflow(b->len, (size_t)b->shape[i], &b->len) || b->len > PY_SSIZE_T_MAX)
+            PyErr_SetString(PyExc_ValueError, "a shape of more bytes than memory has");
     }
     if (!PyErr_Occurred() && check_device(state, m, b->len) == 0) return (PyObject *)b;
     Py_DECREF((PyObject *)b);

@@ -190,6 +190,10 @@ static PyObject *block_of(struct state *state, const struct tensor *t, bool read
                           .format = format_of(t),
                           .device = t->device,
                           .dtype = t->dtype};
+    if (m.itemsize == 0) {
+        PyErr_SetString(PyExc_BufferError, "a DLPack tensor whose elements have no bits");
+        return NULL;
+    }
     Py_ssize_t *numbers = calloc(2 * t->ndim + 1, sizeof *numbers);
     if (!numbers) return PyErr_NoMemory();
     for (int i = 0; i < t->ndim; i++) {

@@ -59,8 +59,11 @@ static int allocate(struct tensor *wanted, struct versioned **out, void *context
     struct state *state = state_of_module();
     struct versioned *v = NULL;
     size_t len = (wanted->dtype.bits * wanted->dtype.lanes + 7) / 8;
-    for (int i = 0; i < wanted->ndim; i++) len *= wanted->shape[i];
-    if (state && wanted->device.type == DEVICE_HOST) {
+    bool fits = len > 0;
+    for (int i = 0; fits && i < wanted->ndim; i++)
+        fits =
+            wanted->shape[i] >= 0 && !__builtin_mul_overflow(len, (size_t)wanted->shape[i], &len);
+    if (state && fits && len <= PY_SSIZE_T_MAX && wanted->device.type == DEVICE_HOST) {
         PyObject *bytes = weft__py_block_new(state, len);
         PyObject *block =
             bytes ? weft__py_block_like(state, bytes, wanted->shape, wanted->ndim, wanted->dtype)

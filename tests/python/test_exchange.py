@@ -83,6 +83,24 @@ class Given(unittest.TestCase):
         wanted.device_type = 2
         self.assertEqual((api.allocate(wanted, ctypes.byref(out), None, fail), said), (-1, [b"BufferError"]))
 
+    def test_it_allocates_no_shape_that_memory_cannot_hold(self):
+        api, out, said = api_of(weft.Block), ctypes.POINTER(Versioned)(), []
+        fail = FAIL(lambda context, kind, text: said.append(kind))
+        for bits, numbers in ((8, (1 << 32, 1 << 32)), (64, (1 << 31, 1 << 30)), (8, (-1, 1)), (8, (-2, -2)), (0, (2, 2))):
+            wanted = Tensor(device_type=1, ndim=2, code=1, bits=bits, lanes=1, shape=(ctypes.c_int64 * 2)(*numbers))
+            self.assertEqual(api.allocate(wanted, ctypes.byref(out), None, fail), -1)
+        self.assertEqual(said, [b"MemoryError"] * 5)
+
+    def test_a_tensor_that_no_memory_holds_is_refused(self):
+        api, room = api_of(weft.Block), ctypes.py_object()
+        memory = ctypes.create_string_buffer(16)
+        for bits, numbers, error in ((8, (1 << 32, 1 << 32), ValueError), (8, (1 << 32, 1 << 31), ValueError), (0, (2, 2), BufferError)):
+            tensor = Tensor(data=ctypes.addressof(memory), device_type=1, ndim=2, code=1, bits=bits, lanes=1,
+                            shape=(ctypes.c_int64 * 2)(*numbers))
+            given = Versioned(version=Version(1, 1), tensor=tensor)
+            with self.assertRaises(error):
+                api.to_object(ctypes.byref(given), ctypes.byref(room))
+
     def test_host_memory_waits_for_no_stream(self):
         stream = ctypes.c_void_p(1)
         self.assertEqual(api_of(weft.Block).work_stream(1, 0, ctypes.byref(stream)), 0)
