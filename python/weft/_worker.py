@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     T = TypeVar("T")
 
 ALL_TAGS = 0xFFFFFFFFFFFFFFFF
+_LONGEST = 0xFFFFFFFF / 1000  # seconds
 
 _open_workers: "weakref.WeakSet[Worker]" = weakref.WeakSet()
 
@@ -29,10 +30,16 @@ def _abandon() -> None:
 
 
 def milliseconds(seconds: float | None) -> int:
-    """A deadline in seconds from now, as the library takes it: 0 for none, at least 1 ms otherwise."""
-    if seconds is None:
+    """A deadline in seconds from now, as the library takes it: 0 for none, at least 1 ms otherwise. Its 32 bits reach for 49
+    days, and what is longer, or infinite, is none."""
+    if seconds is None or seconds > _LONGEST:
         return 0
     return max(1, math.ceil(seconds * 1000))
+
+
+def milliseconds_left(end: float) -> int:
+    """Until this time of the monotonic clock, and an hour at most: whoever waits looks again."""
+    return math.ceil(min(max(0, end - time.monotonic()), 3600) * 1000)
 
 
 class Context(_core.Context):
@@ -164,7 +171,7 @@ class Worker(_core.Worker):
         try:
             while True:
                 end = coroutine.send(None)
-                self.wait(-1 if end is None else max(0, math.ceil((end - time.monotonic()) * 1000)))
+                self.wait(-1 if end is None else milliseconds_left(end))
         except StopIteration as end:
             return end.value
         finally:

@@ -11,13 +11,12 @@ Functions run side by side where they release the interpreter's lock (numpy, inp
 from __future__ import annotations
 
 import atexit
-import math
 import pickle
 import time
 import weakref
 
 from . import _core, errors
-from ._worker import milliseconds
+from ._worker import milliseconds, milliseconds_left
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -172,10 +171,10 @@ class Graph:
         end = None if deadline is None else time.monotonic() + deadline
         while end is not None and self._running is not None and not self._running[1].done:
             self.cancel()
-            left = end - time.monotonic()
+            left = milliseconds_left(end)
             if left <= 0:
                 raise errors.TimedOutError(_STILL_RUNS)
-            self._running[0].wait(math.ceil(left * 1000))
+            self._running[0].wait(left)
         self._core.destroy()
 
     async def aclose(self, *, deadline: float | None = None) -> None:

@@ -1,6 +1,7 @@
 """Deadlines of what ends something, of splits and of runs: TimedOutError, and what was begun goes on."""
 import array
 import asyncio
+import math
 import os
 import socket
 import threading
@@ -391,6 +392,45 @@ def _name():
 def _free_port():
     with socket.create_server(("127.0.0.1", 0)) as server:
         return server.getsockname()[1]
+
+
+class Long(unittest.TestCase):
+    """Deadlines beyond 49 days, which the library's 32 bits of ms do not hold, are none. 4294967.2975 s would be 2 ms."""
+
+    def test_a_deadline_that_is_infinite_or_far_does_not_pass(self):
+        async def body(deadline):
+            async with weft.Worker(settings=SETTINGS) as worker:
+                accepted = asyncio.get_running_loop().create_future()
+                listener = worker.listen(accepted.set_result)
+                client = await worker.connect(listener.uri, deadline=deadline)
+                server = await accepted
+                receiving = asyncio.ensure_future(client.recv(bytearray(1), deadline=deadline))
+                handled = asyncio.ensure_future(client.recv_obj(deadline=deadline))
+                await asyncio.sleep(SHORT)
+                self.assertFalse(receiving.done() or handled.done())
+                await server.send(b"x", deadline=deadline)
+                await server.send_obj("object", deadline=deadline)
+                self.assertEqual((await receiving, await handled), (1, "object"))
+                await rma.release(worker.alloc(64), deadline=deadline)
+                await worker.close(deadline=deadline)
+
+        for deadline in (math.inf, 1e30, 4294967.2975, 4294967.2):
+            with self.subTest(deadline=deadline):
+                asyncio.run(body(deadline))
+
+    def test_ends_without_a_loop_take_them_too(self):
+        for deadline in (math.inf, 1e30):
+            worker = weft.Worker(settings=SETTINGS)
+            worker.run(rma.release(worker.alloc(64), deadline=deadline))
+            with Graph(n_threads=1) as graph:
+                graph.add(lambda: None)
+                graph.run_wait(deadline=deadline)
+                graph.close(deadline=deadline)
+            worker.run(worker.close(deadline=deadline))
+
+    def test_what_is_no_number_is_refused(self):
+        with weft.Worker() as worker, self.assertRaises(ValueError):
+            worker.connect_now("tcp://127.0.0.1:1", deadline=math.nan)
 
 
 if __name__ == "__main__":
