@@ -311,6 +311,7 @@ static unsigned choose_for(const weft_team_t *team, const struct coll_call *call
                                 .oneshot = weft__oneshot_can_take(team, call),
                                 .single_copy = weft__single_copy_can_take(team, call),
                                 .single_least = team->offers.least,
+                                .exposed = team->offers.exposed,
                                 .by_host = team->n_hosts > 1 && team->n_hosts < team->size &&
                                            !call->set.size,
                                 .asks_nothing = call->persistent,

@@ -280,8 +280,10 @@ bool weft__oneshot_is_next(weft_team_t *team);
  * came, and the result is there. Else a collective goes on with this use. */
 uint64_t weft__oneshot_enter(weft_team_t *team, const struct coll_call *call, bool *over_p);
 bool weft__single_copy_can_take(const weft_team_t *team, const struct coll_call *call);
-/* From which power of two on it pays here, as far as this member can see. */
-enum { SINGLE_COPY_NEVER = 64 };
+/* From which power of two on it pays here, as far as this member can see; never below these bytes.
+ * The largest of all members counts. */
+enum { SINGLE_COPY_BYTES = 16 << 10 };
+enum { SINGLE_COPY_EXPOSED = 13 /* it has exposed regions */, SINGLE_COPY_NEVER = 64 };
 uint32_t weft__single_copy_least(const weft_team_t *team);
 
 /* ---- shared.c: all of these */

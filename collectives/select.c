@@ -6,11 +6,12 @@
 #include <stdio.h>
 #include <string.h>
 
-#define ANY    UINT32_MAX
-#define ALL    UINT64_MAX
-#define FEW    16 /* as many lines as a core asks for at once */
-#define EVERY  false
-#define POWERS true
+#define ANY     UINT32_MAX
+#define ALL     UINT64_MAX
+#define FEW     16 /* as many lines as a core asks for at once */
+#define EVERY   WHERE_ANY
+#define POWERS  WHERE_POWERS
+#define EXPOSED WHERE_EXPOSED
 
 /*
  * First match. A line of each is the least that can cross where each rank has a core of its own,
@@ -20,7 +21,7 @@
  * up to 2 MiB and 4 ranks.
  */
 static const struct choice built_in[] = {
-    /* kind, algorithm, bytes, ranks, ranks per core, memory, which numbers of ranks */
+    /* kind, algorithm, bytes, ranks, ranks per core, memory, where */
     {COLL_BARRIER, ALGORITHM_ONESHOT, 0, ALL, 2, FEW, 0, ANY, COLL_HOST, EVERY},
     {COLL_BARRIER, ALGORITHM_SLOTS, 0, ALL, 2, ANY, 0, ANY, COLL_HOST, EVERY},
     {COLL_BARRIER, ALGORITHM_BARRIER_dissemination, 0, ALL, 1, ANY, 0, ANY, COLL_HOST, EVERY},
@@ -32,6 +33,8 @@ static const struct choice built_in[] = {
     {COLL_ALLREDUCE, ALGORITHM_ONESHOT, 0, ALL, 2, FEW, 0, ANY, COLL_HOST, EVERY},
     {COLL_ALLREDUCE, ALGORITHM_SINGLE_COPY, 0, ALL, 2, ANY, 0, 1, COLL_HOST, EVERY},
     {COLL_ALLREDUCE, ALGORITHM_SINGLE_COPY, 512 << 10, ALL, 2, ANY, 2, ANY, COLL_HOST, EVERY},
+    {COLL_ALLREDUCE, ALGORITHM_SINGLE_COPY, 64 << 10, ALL, 2, ANY, 2, 2, COLL_HOST, EXPOSED},
+    {COLL_ALLREDUCE, ALGORITHM_SINGLE_COPY, 256 << 10, ALL, 2, ANY, 3, ANY, COLL_HOST, EXPOSED},
     {COLL_ALLREDUCE, ALGORITHM_SLOTS, 0, ALL, 2, ANY, 0, ANY, COLL_HOST, EVERY},
     {COLL_ALLREDUCE, ALGORITHM_ALLREDUCE_doubling, 0, 16 << 10, 1, ANY, 0, ANY, COLL_HOST, EVERY},
     {COLL_ALLREDUCE, ALGORITHM_ALLREDUCE_doubling, 0, 64 << 10, 2, 2, 0, ANY, COLL_HOST, EVERY},
@@ -45,6 +48,7 @@ static const struct choice built_in[] = {
     {COLL_ALLREDUCE, ALGORITHM_ALLREDUCE_pipeline, 0, ALL, 1, ANY, 0, ANY, COLL_HOST, EVERY},
     {COLL_ALLGATHER, ALGORITHM_ONESHOT, 0, ALL, 2, FEW, 0, ANY, COLL_HOST, EVERY},
     {COLL_ALLGATHER, ALGORITHM_SINGLE_COPY, 0, ALL, 2, ANY, 0, 1, COLL_HOST, EVERY},
+    {COLL_ALLGATHER, ALGORITHM_SINGLE_COPY, 256 << 10, ALL, 2, ANY, 2, ANY, COLL_HOST, EXPOSED},
     {COLL_ALLGATHER, ALGORITHM_SLOTS, 0, ALL, 2, ANY, 0, ANY, COLL_HOST, EVERY},
     {COLL_ALLGATHER, ALGORITHM_ALLGATHER_doubling, 0, 256 << 10, 2, 64, 0, ANY, COLL_HOST, POWERS},
     {COLL_ALLGATHER, ALGORITHM_ALLGATHER_bruck, 0, 8 << 10, 1, ANY, 0, ANY, COLL_HOST, EVERY},
@@ -75,6 +79,7 @@ static const struct choice built_in[] = {
     {COLL_REDUCE, ALGORITHM_ONESHOT, 0, ALL, 2, FEW, 0, ANY, COLL_HOST, EVERY},
     {COLL_REDUCE, ALGORITHM_SINGLE_COPY, 0, ALL, 2, ANY, 0, 1, COLL_HOST, EVERY},
     {COLL_REDUCE, ALGORITHM_SINGLE_COPY, 512 << 10, ALL, 2, ANY, 2, ANY, COLL_HOST, EVERY},
+    {COLL_REDUCE, ALGORITHM_SINGLE_COPY, 256 << 10, ALL, 2, ANY, 2, ANY, COLL_HOST, EXPOSED},
     {COLL_REDUCE, ALGORITHM_SLOTS, 0, ALL, 2, ANY, 0, ANY, COLL_HOST, EVERY},
     {COLL_REDUCE, ALGORITHM_REDUCE_linear, 0, 1 << 20, 1, 4, 0, ANY, COLL_HOST, EVERY},
     {COLL_REDUCE, ALGORITHM_REDUCE_linear, 0, 8 << 10, 5, 8, 0, ANY, COLL_HOST, EVERY},
@@ -167,7 +172,8 @@ static bool fits_choice(const struct choice *c, const struct question *q) {
     if (q->ranks < c->least_ranks || q->ranks > c->most_ranks || q->per_core < c->least_per_core)
         return false;
     if (q->per_core > c->most_per_core) return false;
-    if (c->powers && q->ranks & (q->ranks - 1)) return false;
+    if (c->where == WHERE_POWERS && q->ranks & (q->ranks - 1)) return false;
+    if (c->where == WHERE_EXPOSED && !q->exposed) return false;
     if (c->algorithm == ALGORITHM_SLOTS) return q->slots; /* these three fold in rank order */
     if (c->algorithm == ALGORITHM_ONESHOT) return q->oneshot;
     if (c->algorithm == ALGORITHM_PEER) return q->peer;

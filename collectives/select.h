@@ -15,6 +15,9 @@ enum {
     N_CHOICES
 };
 
+/* Only where the ranks are a power of two; or where all members have exposed regions. */
+enum choice_where { WHERE_ANY, WHERE_POWERS, WHERE_EXPOSED };
+
 struct choice {
     enum coll_kind kind;
     unsigned algorithm; /* enum coll_algorithm, or one of those above */
@@ -22,7 +25,7 @@ struct choice {
     uint32_t least_ranks, most_ranks;
     uint32_t least_per_core, most_per_core; /* ranks per core */
     enum coll_memory memory;
-    bool powers; /* only where the ranks are a power of two */
+    enum choice_where where;
 };
 
 struct choices {
@@ -54,6 +57,7 @@ struct question {
     uint32_t ranks, per_core;
     bool fixed_order, slots, oneshot, single_copy; /* these can be had */
     uint64_t single_least; /* bytes from which on the built-in rows take the last of them */
+    bool exposed;          /* it reads what is mapped, if calls take what members have exposed */
     bool peer;             /* peer memory can be had */
     bool by_host;          /* groups of ranks by host can be had */
     bool asks_nothing;     /* no algorithm that asks for counts */

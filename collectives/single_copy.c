@@ -569,7 +569,7 @@ uint32_t weft__single_copy_least(const weft_team_t *team) {
     uint64_t call = cost_of_read(team);
     if (call == UINT64_MAX) return SINGLE_COPY_NEVER;
     if (speed.read_ns / FAR_SLOWER > speed.copy_ns) return MOST;
-    if (team->worker->memory.exposed.n) return LEAST;
+    if (team->worker->memory.exposed.n) return SINGLE_COPY_EXPOSED;
     if (speed.read_ns / SLOWER > speed.copy_ns) return MOST;
     uint64_t least = call * VM_SPEED_BYTES / speed.read_ns;
     while (bits < MOST && (UINT64_C(3) << bits) / 2 < least) bits++;

@@ -94,6 +94,7 @@ struct team_offers {
     uint64_t entered, read;    /* all uses below these, in order */
     uint64_t read_by_all;      /* a lower bound */
     uint64_t least;            /* bytes of a block from which on it pays; 0: it cannot be had */
+    bool exposed;              /* all members had exposed regions */
     uint64_t nonce;            /* of this member, where the others look for it */
     uint8_t *scratch;          /* of reductions; NULL: none yet */
     struct offered_maps *maps; /* of the others' memory (offered.h); NULL: none yet */

@@ -144,8 +144,10 @@ void weft__team_agreed(weft_team_t *team, uint32_t agreed) {
         weft__team_unshare(team);
     else if (team->share.segment)
         weft__team_segment_opened(team->share.segment);
-    if (team->segment && team->agreed < SINGLE_COPY_NEVER)
-        team->offers.least = UINT64_C(1) << team->agreed;
+    if (team->segment && agreed < SINGLE_COPY_NEVER) {
+        team->offers.exposed = agreed == SINGLE_COPY_EXPOSED;
+        team->offers.least = team->offers.exposed ? SINGLE_COPY_BYTES : UINT64_C(1) << agreed;
+    }
     weft__fsm_step(&team->core.fsm, TEAM_EV_AGREED);
 }
 

@@ -103,6 +103,22 @@ TEST(some_rows_are_for_powers_of_two_alone) {
     CHECK_EQ(ask("", q), ALGORITHM_ALLGATHER_doubling);
 }
 
+TEST(ranks_that_share_cores_read_what_all_have_exposed_sooner) {
+    struct question q = of(COLL_ALLREDUCE, 64 << 10, 4);
+    q.per_core = 2;
+    q.slots = q.single_copy = true;
+    q.single_least = 16 << 10;
+    CHECK_EQ(ask("", q), ALGORITHM_SLOTS);
+    q.exposed = true;
+    CHECK_EQ(ask("", q), ALGORITHM_SINGLE_COPY);
+    q.per_core = 4;
+    CHECK_EQ(ask("", q), ALGORITHM_SLOTS);
+    q.bytes = 256 << 10;
+    CHECK_EQ(ask("", q), ALGORITHM_SINGLE_COPY);
+    q.single_copy = false;
+    CHECK_EQ(ask("", q), ALGORITHM_SLOTS);
+}
+
 /* Every member has to take the same, and knows its own bytes only. */
 TEST(an_alltoallv_of_many_ranks_between_hosts_goes_by_hierarchy) {
     struct question q = of(COLL_ALLTOALLV, 8, 128);
