@@ -55,7 +55,7 @@ weft_op_t weft__py_op(struct request *r, unsigned long deadline_ms, uint32_t fla
     return (weft_op_t){.done = weft__py_done,
                        .arg = r,
                        .request_p = &r->handle,
-                       .deadline_ms = deadline_ms,
+                       .deadline_ms = deadline_ms < UINT32_MAX ? (uint32_t)deadline_ms : UINT32_MAX,
                        .flags = flags,
                        .layout = r->buffers.plan.kind ? &r->buffers.plan : NULL};
 }

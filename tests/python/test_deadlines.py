@@ -220,6 +220,20 @@ class Ends(unittest.TestCase):
                 reader.progress(), owner.progress()
 
 
+class Long(unittest.TestCase):
+    def test_a_deadline_beyond_32_bits_of_milliseconds_is_no_short_one(self):
+        worker = weft.Worker(transports="self")
+        for ms in (2**32 + 1, 2**64 - 1):
+            request = worker.tag_recv(bytearray(8), 7, 2**64 - 1, ms)
+            for _ in range(10):
+                worker.wait(10)
+            self.assertFalse(request.done)
+            request.cancel()
+            while not request.done:
+                worker.wait(1000)
+        worker.run(worker.close())
+
+
 class Views(unittest.TestCase):
     def over_a_view(self, body, transports=None):
         """body(view, peer): of two processes, here threads, the other of which is not driven."""
