@@ -220,10 +220,14 @@ static PyObject *request_cancel(PyObject *self, PyObject *unused) {
     Py_RETURN_NONE;
 }
 
+/* A spare one belongs to no operation. Only the garbage collector shows it to a program. */
 static PyObject *request_result(PyObject *self, PyObject *unused) {
     struct request *r = (struct request *)self;
-    struct state *state = r->worker->state;
-    if (!r->reported) return weft__py_raise(state, WEFT_ERR_BUSY);
+    if (!r->worker) {
+        PyErr_SetString(PyExc_ReferenceError, "the operation of this request is over");
+        return NULL;
+    }
+    if (!r->reported) return weft__py_raise(r->worker->state, WEFT_ERR_BUSY);
     return r->status >= 0 ? value_of(r) : raise(r);
 }
 
@@ -232,7 +236,8 @@ static PyObject *get_done(PyObject *self, void *unused) {
 }
 
 static PyObject *get_worker(PyObject *self, void *unused) {
-    return Py_NewRef((PyObject *)((struct request *)self)->worker);
+    struct worker *worker = ((struct request *)self)->worker;
+    return Py_NewRef(worker ? (PyObject *)worker : Py_None);
 }
 
 static PyObject *get_status(PyObject *self, void *unused) {

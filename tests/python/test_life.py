@@ -374,6 +374,19 @@ class Plain(unittest.TestCase):
         self.assertLess(len(gc.get_objects()) - before, 200)
         self.assertLessEqual(len(os.listdir("/proc/self/fd")), fds)
 
+    def test_a_request_of_no_operation_can_be_looked_at(self):
+        worker = weft.Worker(transports="self")
+        worker.run(worker.flush())
+        # Only the garbage collector knows it: it waits for the next operation.
+        spare = [one for one in gc.get_objects() if type(one) is weft._core.Request and not one.done and one.worker is None]
+        self.assertTrue(spare)
+        for request in spare:
+            self.assertEqual((request.future, request.cancel()), (None, None))
+            with self.assertRaises(ReferenceError):
+                request.result()
+        del spare, request
+        worker.run(worker.close())
+
     def test_settings_are_listed_and_checked(self):
         context = weft.Context({"log.level": "info"})
         rows = {row["name"]: row for row in context.settings()}
