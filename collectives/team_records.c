@@ -37,9 +37,6 @@ weft_status_t weft__team_describe(weft_team_t *team, const weft_team_params_t *p
                                            SEGMENT_LINE * SEGMENT_LINE,
                                    .choices = team->choices.hash ^ team->segment_bytes};
     record.flags = (uint16_t)(LDBL_MANT_DIG * MEMBER_LONG_DOUBLE);
-    record.pid = (uint32_t)getpid();
-    record.probe = (uintptr_t)&team->offers.nonce;
-    team->offers.nonce = record.nonce;
     describe_cores(&record);
     size_t len = sizeof record.address;
     weft_status_t st =
@@ -48,6 +45,9 @@ weft_status_t weft__team_describe(weft_team_t *team, const weft_team_params_t *p
     record.address_len = (uint16_t)len;
     if (record.slot && team->size > 1 && has_shared_memory(team->worker, params->transports)) {
         record.flags |= MEMBER_MAPS;
+        record.pid = (uint32_t)getpid();
+        record.probe = (uintptr_t)&team->offers.nonce;
+        team->offers.nonce = record.nonce;
     }
     if (team->rank == 0 && record.flags & MEMBER_MAPS &&
         weft__team_segment_create(team, team->size, record.slot, record.nonce, &team->segment) ==

@@ -65,8 +65,8 @@ struct member_record {
     uint64_t host;        /* equal for those who share cores, and may share memory; 0: not known */
     uint32_t cores, core; /* how many it may run on; if that is one, which, plus one */
     uint32_t ranks_per_core;
-    uint32_t pid, fd;              /* its process, and the shared segment's, if flags say so */
-    uint64_t probe;                /* where its nonce stands in its memory */
+    uint32_t pid, fd;              /* its process, and of the shared segment, if flags say so */
+    uint64_t probe;                /* where its nonce stands in the memory of its process */
     uint64_t eager, slot, choices; /* settings that must agree */
     uint8_t address[256];
 };
