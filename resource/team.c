@@ -138,7 +138,8 @@ static weft_status_t set_allgather(void *arg, weft_worker_t *worker, const void 
     set->missing = set->size;
     set->done = done;
     set->arg = done_arg;
-    set->number = set->registry->next_number++;
+    /* One alone is no exchange that others count. */
+    set->number = set->size > 1 ? set->registry->next_number++ : set->registry->next_number;
     memset(set->has, 0, set->size * sizeof *set->has);
     list_append(&set->registry->sets, &set->of_registry);
     for (uint32_t r = 0; r < set->size; r++) {

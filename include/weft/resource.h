@@ -46,7 +46,8 @@ typedef enum weft_resource_kind {
     /* another library's Weft worker, for a worker: WEFT_RES_WORKER_HANDLE */
     WEFT_RESOURCE_WORKER,
     /* endpoints in rank order, for a team or an endpoint: WEFT_RES_ENDPOINT_SET,
-       [WEFT_RES_TEAM_RANK] */
+       [WEFT_RES_TEAM_RANK]. All workers of a team have associated as many teams of several members
+       in this way before: they are matched by their number. */
     WEFT_RESOURCE_ENDPOINTS,
     /* a team, for another team of the same members: WEFT_RES_TEAM_HANDLE */
     WEFT_RESOURCE_TEAM,

@@ -204,7 +204,15 @@ TEST(a_second_team_works_over_endpoints_that_exist) {
     struct team_pair p;
     weft_ep_t *set[2][2] = {{NULL, NULL}, {NULL, NULL}};
     weft_resource_t *resource[2];
+    weft_team_t *alone;
+    weft_ep_t *none[1] = {NULL};
+    weft_resource_value_t own = VALUE(WEFT_RES_ENDPOINT_SET, none);
+    weft_resource_t *of_one = describe(WEFT_RESOURCE_ENDPOINTS, &own, 1);
     share_up(&s, "shm");
+    /* One side has a team of itself alone before: the other does not know of it. */
+    weft_team_params_t stub = {.associated = 1};
+    CHECK_EQ(weft_team_create(s.library[0], &stub, &alone), 0);
+    CHECK_EQ(associate(s.context, WEFT_OBJECT_TEAM, of_one, alone), 0);
     for (int i = 0; i < 2; i++) {
         char address[256];
         size_t len = sizeof address;
@@ -222,6 +230,11 @@ TEST(a_second_team_works_over_endpoints_that_exist) {
     CHECK_EQ(weft_ep_describe(set[0][1], &info), 0);
     CHECK(info.n_endpoints >= 2); /* the team's endpoint shares the connection */
     end_teams(&s, &p, resource);
+    struct tally done = {0};
+    CHECK_EQ(weft_disassociate_resources(of_one, alone, OP(&done)), WEFT_IN_PROGRESS);
+    UNTIL(&s.two, done.calls);
+    CHECK_EQ(weft_team_close(alone, NULL), 0);
+    CHECK_EQ(weft_resource_release(of_one), 0);
     share_down(&s);
 }
 
