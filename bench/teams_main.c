@@ -210,7 +210,7 @@ enum { PROCESSES = 16, WORKERS_MOST = 16, SEATS = PROCESSES * WORKERS_MOST };
 
 /* Records of all workers of all processes; a process drives its workers by turns. */
 struct seats {
-    _Atomic uint32_t arrived, begun, through;
+    _Atomic uint32_t arrived, begun, made_all, through;
     uint8_t record[SEATS][RECORD_MOST];
     double made[PROCESSES], split[PROCESSES];
 };
@@ -258,6 +258,15 @@ static void drive_until(struct seat *seat, const uint32_t *count) {
     }
 }
 
+/* No process goes on to other work beside one that is not through. */
+static void drive_until_all(struct seat *seat, _Atomic uint32_t *through) {
+    atomic_fetch_add(through, 1);
+    while (atomic_load(through) < PROCESSES) {
+        for (uint32_t i = 0; i < n_workers; i++) weft_worker_progress(seat[i].worker, 0);
+        sched_yield();
+    }
+}
+
 static void be_many(uint32_t process) {
     static struct seat seat[WORKERS_MOST];
     weft_context_t *context;
@@ -287,6 +296,7 @@ static void be_many(uint32_t process) {
     }
     drive_until(seat, &n_ready);
     seats->made[process] = now_ms() - begin;
+    drive_until_all(seat, &seats->made_all);
     begin = now_ms();
     for (uint32_t i = 0; i < n_workers; i++) {
         weft_team_params_t half = {.on_ready = note_half, .arg = &seat[i]};
@@ -294,9 +304,7 @@ static void be_many(uint32_t process) {
     }
     drive_until(seat, &n_halves);
     seats->split[process] = now_ms() - begin;
-    atomic_fetch_add(&seats->through, 1);
-    while (atomic_load(&seats->through) < PROCESSES)
-        for (uint32_t i = 0; i < n_workers; i++) weft_worker_progress(seat[i].worker, 0);
+    drive_until_all(seat, &seats->through);
     _exit(0);
 }
 
