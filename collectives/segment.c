@@ -145,7 +145,9 @@ static bool fill_front(struct segment *s) {
 /* All of it, so that the range begins where the mapping does, whatever a page's size. */
 weft_status_t weft__team_segment_fill(struct segment *s) {
     if (s->has_slots) return WEFT_OK;
-    s->has_slots = populate(s, s->bytes) || errno == EINVAL; /* then its maker has filled it */
+    s->has_slots = atomic_load(&s->head->filled) || populate(s, s->bytes) ||
+                   errno == EINVAL; /* then its maker has filled it */
+    if (s->has_slots) atomic_store(&s->head->filled, 1);
     return s->has_slots ? WEFT_OK : weft__fail(WEFT_ERR_NO_MEMORY, "the team's slots");
 }
 

@@ -93,8 +93,9 @@ struct segment_head {
         _Alignas(SEGMENT_LINE) _Atomic uint64_t word[SEGMENT_WORDS];
     } asleep[N_SLEEPS];
     uint64_t doorbell_inode;
-    uint32_t doorbell;      /* the descriptor of its maker */
-    _Atomic uint32_t peers; /* a member waits, now and then, for what others say in `calls` */
+    uint32_t doorbell;       /* the descriptor of its maker */
+    _Atomic uint32_t filled; /* a member has allocated the pages of the slots, for all */
+    _Atomic uint32_t peers;  /* a member waits, now and then, for what others say in `calls` */
 };
 
 struct segment {
