@@ -53,6 +53,8 @@ void weft__retain_lane_shaken(struct lane *fresh, unsigned id, const void *data,
     weft__retain_pump(r);
 }
 
+/* Only a lane like the first: the log has messages as long as that one sends, and is sent as a run
+ * where that one has runs. */
 static struct retain *wanted_resume(const struct link *accepted, const struct wire_hello *hello) {
     struct list *links = &accepted->worker->links;
     if (accepted->peer && accepted->peer != hello->worker) return NULL;
@@ -60,6 +62,7 @@ static struct retain *wanted_resume(const struct link *accepted, const struct wi
         struct link *link = list_of(n, struct link, of_worker);
         struct retain *r = link->more->retain;
         if (!r || link->dialed || link->peer != hello->worker || r->dead) continue;
+        if (accepted->lane->iface != r->iface) continue;
         if (same_ticket(r->ticket, hello->ticket)) return r;
     }
     return NULL;

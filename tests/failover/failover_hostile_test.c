@@ -25,14 +25,17 @@ static struct wire_hello handshake(struct wire_hello hello) {
     return answer;
 }
 
-static struct wire_hello begin(void) {
-    raw_open(&raw, "tcp", NULL, 0);
+static struct wire_hello begin_over(const char *transports) {
+    raw_open(&raw, transports, NULL, 0);
     raw_dial(&raw, "tcp");
     struct wire_hello answer =
         handshake((struct wire_hello){.flags = WIRE_HELLO_EXTRA | WIRE_HELLO_SURVIVES});
     CHECK(weft__hello_has_ticket(&answer) && answer.flags & WIRE_HELLO_SURVIVES);
     open_half(&raw);
     return answer;
+}
+static struct wire_hello begin(void) {
+    return begin_over("tcp");
 }
 
 /* Another lane, while the first one stands. */
@@ -109,6 +112,32 @@ TEST(counts_that_cannot_be_lose_the_link) {
     RAW_UNTIL(&raw, raw.victim_errors == 1);
     CHECK_EQ(raw.victim_error, WEFT_ERR_PROTOCOL);
     end(first);
+}
+
+/* What is kept is as long, and sent as, the first lane's transport allows. */
+TEST(a_ticket_takes_over_no_lane_of_another_transport) {
+    static char bytes[20000];
+    struct wire_hello notified = begin_over("tcp,shm");
+    struct iface *tcp = raw.iface, *shm = raw_iface(&raw, "shm");
+    struct lane *first = raw.lane;
+    CHECK(weft_am_send(raw.victim, 1, NULL, 0, &(weft_iov_t){bytes, sizeof bytes}, 1, NULL) >= 0);
+    raw.iface = shm;
+    raw.lane = NULL;
+    raw_dial(&raw, "shm");
+    struct wire_hello answer = handshake(resume(&notified, 1, 0));
+    for (int i = 0; i < 100; i++) {
+        if (raw.victim) (void)weft_am_send(raw.victim, 1, NULL, 0, NULL, 0, NULL);
+        raw_turn(&raw);
+    }
+    CHECK(!(answer.flags & WIRE_HELLO_RESUME));
+    CHECK_EQ(raw.victim_errors, 0);
+    CHECK_EQ(weft_worker_count(raw.t.a, "lanes.resumed"), 0);
+    raw_hang_up(&raw);
+    raw.iface = tcp;
+    first->ops->close(first, false);
+    for (int i = 0; i < 100; i++) raw_turn(&raw);
+    shm->ops->close(shm);
+    end(NULL);
 }
 
 /* ---- a try whose bytes come late ------------------------------------------------------------- */

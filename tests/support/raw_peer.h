@@ -175,8 +175,19 @@ static inline void echoed(weft_ep_t *ep, weft_am_t *am, void *arg) {
 }
 static inline void quiet(weft_log_level_t level, const char *room, const char *line, void *arg) {}
 
-static inline void raw_open(struct raw *r, const char *transport, const weft_setting_t *settings,
+/* An iface of the raw peer's for one more transport. The caller closes it. */
+static inline struct iface *raw_iface(struct raw *r, const char *transport) {
+    struct iface *iface = NULL;
+    struct iface_params params = {.up = &raw_up, .owner = r, .worker_id = RAW_ID};
+    CHECK_EQ(transport_named(transport)->open(r->reactor, &params, &iface), 0);
+    return iface;
+}
+
+/* The workers have all of `transports`, a list. The raw peer has the first. */
+static inline void raw_open(struct raw *r, const char *transports, const weft_setting_t *settings,
                             size_t n) {
+    char first[16];
+    snprintf(first, sizeof first, "%.*s", (int)strcspn(transports, ","), transports);
     memset(r, 0, sizeof *r);
     char address[256];
     size_t len = sizeof address;
@@ -186,12 +197,14 @@ static inline void raw_open(struct raw *r, const char *transport, const weft_set
                  &(weft_context_params_t){.settings = all, .n_settings = 1 + n, .log = quiet},
                  &r->t.context),
              0);
-    weft_worker_params_t params = {
-        .transports = transport, .on_endpoint = on_endpoint, .on_error = on_victim_error, .arg = r};
+    weft_worker_params_t params = {.transports = transports,
+                                   .on_endpoint = on_endpoint,
+                                   .on_error = on_victim_error,
+                                   .arg = r};
     CHECK_EQ(weft_worker_create(r->t.context, &params, &r->t.a), 0);
-    CHECK_EQ(
-        weft_worker_create(r->t.context, &(weft_worker_params_t){.transports = transport}, &r->t.b),
-        0);
+    CHECK_EQ(weft_worker_create(r->t.context, &(weft_worker_params_t){.transports = transports},
+                                &r->t.b),
+             0);
     CHECK_EQ(weft_am_handler_set(r->t.a, 1, echo, r), 0);
     CHECK_EQ(weft_am_handler_set(r->t.b, 1, echoed, r), 0);
     CHECK_EQ(weft_worker_address(r->t.a, address, &len), 0);
@@ -205,8 +218,7 @@ static inline void raw_open(struct raw *r, const char *transport, const weft_set
 
     CHECK_EQ(weft__reactor_create(r->t.context, &(struct reactor_params){.seed = 1}, &r->reactor),
              0);
-    struct iface_params iface = {.up = &raw_up, .owner = r, .worker_id = RAW_ID};
-    CHECK_EQ(transport_named(transport)->open(r->reactor, &iface, &r->iface), 0);
+    r->iface = raw_iface(r, first);
 }
 
 /* The honest pair still works, and noticed nothing, whether the raw peer reads or not. */
