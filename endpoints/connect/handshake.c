@@ -89,8 +89,9 @@ static bool is_let_in(struct link *link, const struct wire_hello *hello) {
                                          link->worker->limit.links));
         return false;
     }
-    bool survives =
-        hello->flags & WIRE_HELLO_SURVIVES && weft__retain_is_for(weft__link_iface(link));
+    /* A lane of another link is that link's, which may keep it when this one has ended. */
+    bool survives = !is_rail && !is_lane && hello->flags & WIRE_HELLO_SURVIVES &&
+                    weft__retain_is_for(weft__link_iface(link));
     return !survives || weft__retain_begin(link, NULL, 0) == WEFT_OK || lose_without_memory(link);
 }
 

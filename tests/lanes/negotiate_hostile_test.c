@@ -219,3 +219,38 @@ TEST(places_of_those_that_never_come_are_free_again) {
     CHECK_EQ(raw.down, 0);
     raw_close(&raw);
 }
+
+/* A lane that joins a link belongs to it. It has no ticket, and no log of its own. */
+TEST(a_lane_that_was_granted_cannot_ask_to_be_survived) {
+    struct wire_message m;
+    struct wire_hello answer = {0};
+    uint32_t number = 0;
+    raw_open(&raw, "shm,tcp", on, sizeof on / sizeof *on);
+    CHECK(begin(EXPECTS));
+    for (unsigned i = 0; i < raw.n_received; i++) /* behind the kind and the epoch */
+        if (raw.received[i].id == WIRE_LANE) memcpy(&number, raw.received[i].bytes + 5, 4);
+    CHECK(number);
+    struct iface *shm = raw.iface, *tcp = raw_iface(&raw, "tcp");
+    struct lane *first = raw.lane;
+    raw.iface = tcp;
+    raw.lane = NULL;
+    raw_dial(&raw, "tcp");
+    raw.n_received = 0;
+    weft__wire_hello(
+        &m, (struct wire_hello){.version = WIRE_VERSION,
+                                .flags = WIRE_HELLO_EXTRA | WIRE_HELLO_LANE | WIRE_HELLO_SURVIVES,
+                                .listener = number,
+                                .worker = RAW_ID});
+    CHECK(send_message(&raw, &m));
+    RAW_UNTIL(&raw, received(&raw, WIRE_HELLO));
+    for (unsigned i = 0; i < raw.n_received; i++)
+        if (raw.received[i].id == WIRE_HELLO)
+            CHECK(weft__wire_read_hello(raw.received[i].bytes, raw.received[i].len, &answer));
+    CHECK(!(answer.flags & WIRE_HELLO_SURVIVES));
+    raw_hang_up(&raw);
+    raw.iface = shm;
+    raw.lane = first;
+    raw_hang_up(&raw);
+    tcp->ops->close(tcp);
+    raw_close(&raw);
+}

@@ -171,6 +171,29 @@ TEST(a_rail_that_no_one_granted_is_turned_away) {
     close_run(&r);
 }
 
+static struct link *dialed_rail(const weft_worker_t *worker) {
+    struct link *link;
+    list_for_each_entry(link, &worker->links, of_worker) {
+        if (link->dialed && link->role == LINK_RAIL) return link;
+    }
+    return NULL;
+}
+
+/* The messages of a rail are its link's, which is lost with it. */
+TEST(a_rail_cannot_ask_to_be_survived) {
+    struct run r;
+    open_run(&r, "tcp", "2", NULL);
+    weft__rails_want(link_of(&r, false), LARGE);
+    UNTIL(&r.two, dialed_rail(r.two.a));
+    struct link *rail = dialed_rail(r.two.a);
+    CHECK(!link_is_up(&rail->core.fsm) && !link_is_in_handshake(&rail->core.fsm));
+    rail->flags |= WIRE_HELLO_SURVIVES;
+    UNTIL(&r.two, rail_of(r.two.a, 0) && rail_of(two_b(&r.two), 0));
+    CHECK(!rail_of(two_b(&r.two), 0)->more->retain);
+    transfer(&r, false, LARGE);
+    close_run(&r);
+}
+
 static unsigned links_of(const weft_worker_t *worker) {
     unsigned n = 0;
     for (const struct list *at = worker->links.next; at != &worker->links; at = at->next) n++;
