@@ -392,6 +392,41 @@ TEST(a_false_listener_is_not_believed) {
     victim_close(&v);
 }
 
+/* The worker was busy with other lanes, and had not asked the kernel when the time was over. What
+ * the deadline finds in the socket is the end of a connection that is dialed again. */
+TEST(a_dial_that_begins_again_at_its_deadline_has_another_deadline) {
+    struct victim v;
+    union tcp_sockaddr at;
+    socklen_t at_len = sizeof at;
+    uint8_t hello[TCP_HELLO_SIZE];
+    char where[64];
+    struct lane *lane;
+    int l = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), fd = -1;
+    victim_open(&v, "2s");
+    CHECK(weft__tcp_host_numeric("127.0.0.1", 0, &at));
+    CHECK(bind(l, &at.any, sizeof at.v4) == 0 && listen(l, 1) == 0 &&
+          getsockname(l, &at.any, &at_len) == 0);
+    snprintf(where, sizeof where, "127.0.0.1:%u", weft__tcp_sockaddr_port(&at));
+    CHECK_EQ(v.p.iface_a->ops->connect_uri(v.p.iface_a, where, &lane), WEFT_OK);
+    struct end end = {.pair = &v.p, .lane = lane};
+    struct tcp_lane *tcp = tcp_lane(lane);
+    lane->owner = &end;
+    usleep(2 * TCP_LATE_MS * 1000); /* it says HELLO late */
+    CHECK((fd = accept(l, NULL, NULL)) >= 0);
+    CHECK(bare_read(&v, fd, hello, sizeof hello));
+    CHECK(tcp->hands && tcp->hands->late);
+    close(fd);
+    usleep(1000);
+    weft__timer_stop(v.p.reactor_a, &tcp->deadline); /* as one that fires */
+    tcp->deadline.fire(&tcp->deadline);
+    CHECK(tcp->hands && tcp->watch.ready != weft__tcp_handshake_ready);
+    CHECK(weft__timer_running(&tcp->deadline));
+    pair_end_close(&end, false);
+    close(l);
+    still_serves(&v);
+    victim_close(&v);
+}
+
 TEST(a_half_open_connection_has_its_time) {
     struct victim v;
     uint8_t hello[TCP_HANDSHAKE_MAX];

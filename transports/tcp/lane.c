@@ -194,7 +194,7 @@ static void log_cut(const struct tcp_lane *lane) {
 }
 
 /* This side may have been late itself: it reads what has arrived first, and extends the deadline
- * once if there was anything. */
+ * once if there was anything and the handshake goes on, or begins again. */
 static void deadline_passed(struct timer *timer) {
     struct tcp_lane *lane = container_of(timer, struct tcp_lane, deadline);
     struct fsm before = lane->conn.fsm;
@@ -205,8 +205,7 @@ static void deadline_passed(struct timer *timer) {
         weft__tcp_lane_why(lane, WEFT_ERR_TIMED_OUT);
         log_cut(lane);
         weft__fsm_step(&lane->conn.fsm, TCP_CONN_EV_TIMEOUT);
-    } else if (lane->watch.ready == weft__tcp_handshake_ready &&
-               arm_lane(lane, lane->listener != NULL) < 0) {
+    } else if (lane->hands && arm_lane(lane, lane->listener != NULL) < 0) {
         weft__tcp_lane_todo(lane, TODO_BREAK);
     }
 }
