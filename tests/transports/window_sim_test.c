@@ -11,6 +11,27 @@ static weft_status_t open_windowed(struct reactor *r, const struct iface_params 
 }
 static const struct transport windowed = {.name = "sim", .open = open_windowed};
 
+/* A transport below the window that has no URIs, as datagrams of rdma have none. */
+static struct iface_ops without_uris;
+static weft_status_t open_without_uris(struct reactor *r, const struct iface_params *params,
+                                       struct iface **iface_p) {
+    weft_status_t st = weft__transport_sim.open(r, params, iface_p);
+    if (st < 0) return st;
+    without_uris = *(*iface_p)->ops;
+    without_uris.connect_uri = NULL;
+    without_uris.listen = NULL;
+    without_uris.listener_uri = NULL;
+    without_uris.listener_close = NULL;
+    (*iface_p)->ops = &without_uris;
+    return WEFT_OK;
+}
+static const struct transport nameless = {.name = "sim", .open = open_without_uris};
+static weft_status_t open_windowed_nameless(struct reactor *r, const struct iface_params *params,
+                                            struct iface **iface_p) {
+    return weft__window_iface_open(r, &nameless, params, iface_p);
+}
+static const struct transport windowed_nameless = {.name = "sim", .open = open_windowed_nameless};
+
 static void begin_with(struct pair *p, const weft_setting_t *settings, size_t n) {
     fabric_open(p, &windowed, settings, n);
 }
@@ -31,6 +52,19 @@ static void stormy(uint64_t with_seed) {
     profile.reorder = 200000;
     profile.reorder_ns = 30000;
     profile.jitter_ns = 1000;
+}
+
+/* Callers ask for the function before they use it. */
+TEST(a_window_offers_uris_only_where_the_transport_below_has_them) {
+    struct pair p;
+    fair(1);
+    begin(&p);
+    CHECK(p.iface_a->ops->connect_uri && p.iface_a->ops->listen);
+    pair_close(&p);
+    fabric_open(&p, &windowed_nameless, NULL, 0);
+    CHECK(!p.iface_a->ops->connect_uri && !p.iface_a->ops->listen);
+    pair_connect(&p);
+    pair_close(&p);
 }
 
 /* ---- a stream of numbered messages of mixed sizes, in the three forms ------------------------ */

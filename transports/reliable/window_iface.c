@@ -155,14 +155,17 @@ static void iface_close(struct iface *i) {
     weft__free_later(i->reactor, iface);
 }
 
-#define OPS(scarce)                                                                       \
+#define OPS(scarce, uri, listen_)                                                         \
     {                                                                                     \
         .address = address_iface, .reachable = reachable_iface, .connect = connect_iface, \
-        .connect_scarce = scarce, .connect_uri = connect_uri, .listen = listen_uri,       \
+        .connect_scarce = scarce, .connect_uri = uri, .listen = listen_,                  \
         .listener_uri = listener_uri, .listener_close = listener_close,                   \
         .lane_create = lane_create, .close = iface_close                                  \
     }
-static const struct iface_ops ops_of_one_kind = OPS(NULL), ops_of_two_kinds = OPS(connect_scarce);
+/* By whether the transport below has scarce lanes, and URIs: callers look for the function. */
+static const struct iface_ops ops_of[2][2] = {
+    {OPS(NULL, NULL, NULL), OPS(NULL, connect_uri, listen_uri)},
+    {OPS(connect_scarce, NULL, NULL), OPS(connect_scarce, connect_uri, listen_uri)}};
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
@@ -222,9 +225,9 @@ weft_status_t weft__window_iface_open(struct reactor *r, const struct transport 
         goto close_raw;
     }
     iface->fragment = raw->max_bcopy - WINDOW_HEAD;
-    iface_init(&iface->iface,
-               iface->raw->ops->connect_scarce ? &ops_of_two_kinds : &ops_of_one_kind, transport,
-               iface->raw->device, r, params);
+    const struct iface_ops *ops = iface->raw->ops;
+    iface_init(&iface->iface, &ops_of[ops->connect_scarce != NULL][ops->connect_uri != NULL],
+               transport, iface->raw->device, r, params);
     iface->iface.attr = attr_of(iface, raw);
     iface->whole = (size_t)iface->iface.attr.max_zcopy + WINDOW_HEADER;
     st = read_settings(iface, weft__reactor_context(r));
