@@ -14,7 +14,7 @@
 /* ---- over endpoints -------------------------------------------------------------------------- */
 
 /* The reserved id of the records of an exchange: header {rank, number}, then the record. */
-enum { EXCHANGE_ID = AM_ID_RESERVED + 32, EARLY_MOST = 4096, RECORD_MOST = 4096 };
+enum { EXCHANGE_ID = AM_ID_RESERVED + 48, EARLY_MOST = 4096, RECORD_MOST = 4096 };
 
 struct exchange_head {
     uint32_t rank, number;

@@ -238,6 +238,72 @@ TEST(a_second_team_works_over_endpoints_that_exist) {
     share_down(&s);
 }
 
+static weft_status_t seven(weft_task_call_t *call) {
+    *(uint64_t *)call->result = 7;
+    return WEFT_OK;
+}
+static weft_status_t pass_on(weft_task_call_t *call) {
+    memcpy(call->result, call->inputs[0], 8);
+    return WEFT_OK;
+}
+
+/* The second member has the result of a task of the first. */
+static void run_graphs(struct sharing *s, struct team_pair *p) {
+    weft_graph_t *graph[2];
+    struct tally done = {0};
+    const void *result;
+    size_t len;
+    for (int i = 0; i < 2; i++) {
+        weft_task_t first;
+        weft_graph_params_t params = {.n_threads = 1, .team = p->team[i]};
+        weft_task_params_t task = {.fn = seven, .result_size = 8, .on_rank = 1};
+        CHECK_EQ(weft_graph_create(&params, &graph[i]), 0);
+        CHECK_EQ(weft_graph_add(graph[i], &task, &first), 0);
+        task = (weft_task_params_t){.fn = pass_on,
+                                    .inputs = &first,
+                                    .n_inputs = 1,
+                                    .result_size = 8,
+                                    .on_rank = 1,
+                                    .rank = 1};
+        CHECK_EQ(weft_graph_add(graph[i], &task, NULL), 0);
+    }
+    for (int i = 0; i < 2; i++)
+        CHECK_EQ(weft_graph_run(graph[i], i ? two_b(&s->two) : s->two.a, tally, &done),
+                 WEFT_IN_PROGRESS);
+    UNTIL(&s->two, done.calls == 2);
+    CHECK_EQ(done.status, 0);
+    CHECK_EQ(weft_graph_result(graph[1], 1, &result, &len), 0);
+    CHECK_EQ(*(const uint64_t *)result, 7);
+    for (int i = 0; i < 2; i++) weft_graph_destroy(graph[i]);
+}
+
+/* Teams over endpoints are made before the worker's first graph, and after it. */
+TEST(graphs_and_teams_over_endpoints_use_one_worker) {
+    struct sharing s;
+    struct team_pair p[2];
+    weft_ep_t *set[2][2] = {{NULL, NULL}, {NULL, NULL}};
+    weft_resource_t *resource[2][2];
+    share_up(&s, "shm");
+    for (int i = 0; i < 2; i++) {
+        char address[256];
+        size_t len = sizeof address;
+        CHECK_EQ(weft_worker_address(s.library[!i], address, &len), 0);
+        CHECK_EQ(weft_connect_address(s.library[i], address, len, NULL, &set[i][!i]), 0);
+    }
+    for (int n = 0; n < 2; n++) {
+        stub_teams(&s, &p[n]);
+        for (int i = 0; i < 2; i++) {
+            weft_resource_value_t value = {WEFT_RES_ENDPOINT_SET, set[i], sizeof set[i]};
+            resource[n][i] = describe(WEFT_RESOURCE_ENDPOINTS, &value, 1);
+            CHECK_EQ(associate(s.context, WEFT_OBJECT_TEAM, resource[n][i], p[n].team[i]), 0);
+        }
+        sum_over(&s, &p[n]);
+        run_graphs(&s, &p[0]);
+    }
+    for (int n = 0; n < 2; n++) end_teams(&s, &p[n], resource[n]);
+    share_down(&s);
+}
+
 /* MPI's functions, of a world with one rank. */
 struct double_mpi {
     int rank;
