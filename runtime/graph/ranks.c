@@ -8,6 +8,8 @@
 #include <base/alloc.h>
 #include <base/settings.h>
 #include <base/status.h>
+#include <endpoints/connect/connect.h>
+#include <endpoints/core/link.h>
 #include <endpoints/messages/am.h>
 #include <endpoints/worker/drive.h>
 #include <string.h>
@@ -76,6 +78,21 @@ static void stop_here(struct graph_ranks *ranks, weft_status_t status, uint32_t 
     weft__graph_left(graph);
 }
 
+/* Another peer of the worker may know the team's identity. */
+static bool is_from(const struct graph_ranks *ranks, const weft_ep_t *ep, uint32_t rank) {
+    const struct member_record *record = &ranks->team->record[rank];
+    struct address member;
+    return ep && ep->link && ep->link->peer &&
+           weft__address_read(record->address, record->address_len, &member) == WEFT_OK &&
+           ep->link->peer == member.worker;
+}
+
+static bool is_from_any(const struct graph_ranks *ranks, const weft_ep_t *ep) {
+    for (uint32_t r = 0; r < ranks->size; r++)
+        if (is_from(ranks, ep, r)) return true;
+    return false;
+}
+
 /* NULL also for what is left of an earlier run, which has stopped. */
 static struct graph_ranks *find_graph(struct graph_registry *registry, const weft_am_t *am,
                                       struct graph_wire *wire_p) {
@@ -89,25 +106,25 @@ static struct graph_ranks *find_graph(struct graph_registry *registry, const wef
     return NULL;
 }
 
-/* NULL: no run here waits for that task. */
-static struct task *find_awaited(struct graph_registry *registry, const weft_am_t *am,
-                                 struct graph_wire *wire_p) {
+/* NULL: no run here waits for that task, or another member has it. */
+static struct task *find_awaited(struct graph_registry *registry, const weft_ep_t *ep,
+                                 const weft_am_t *am, struct graph_wire *wire_p) {
     const struct graph_ranks *ranks = find_graph(registry, am, wire_p);
     if (!ranks || wire_p->task >= ranks->graph->n_tasks || !atomic_load(&ranks->graph->running))
         return NULL;
     struct task *task = ranks->graph->task[wire_p->task];
-    return weft__graph_awaits(ranks->graph, task) ? task : NULL;
+    return weft__graph_awaits(ranks->graph, task) && is_from(ranks, ep, task->rank) ? task : NULL;
 }
 
 static void on_result(weft_ep_t *ep, weft_am_t *am, void *arg) {
     struct graph_wire wire;
-    struct task *task = find_awaited(arg, am, &wire);
+    struct task *task = find_awaited(arg, ep, am, &wire);
     if (task) weft__result_take(task, am);
 }
 
 static void on_ready(weft_ep_t *ep, weft_am_t *am, void *arg) {
     struct graph_wire wire;
-    struct task *task = find_awaited(arg, am, &wire);
+    struct task *task = find_awaited(arg, ep, am, &wire);
     if (task) weft__result_ready(task, &wire, am);
 }
 
@@ -115,7 +132,8 @@ static void on_ready(weft_ep_t *ep, weft_am_t *am, void *arg) {
 static void on_taken(weft_ep_t *ep, weft_am_t *am, void *arg) {
     struct graph_wire wire;
     const struct graph_ranks *ranks = find_graph(arg, am, &wire);
-    if (!ranks || wire.task >= ranks->graph->n_tasks || !atomic_load(&ranks->graph->running))
+    if (!ranks || wire.task >= ranks->graph->n_tasks || !atomic_load(&ranks->graph->running) ||
+        !is_from_any(ranks, ep))
         return;
     struct task *task = ranks->graph->task[wire.task];
     if (weft__graph_is_own(ranks->graph, task) && task_is_done(&task->core.fsm))
@@ -125,7 +143,7 @@ static void on_taken(weft_ep_t *ep, weft_am_t *am, void *arg) {
 static void on_stop(weft_ep_t *ep, weft_am_t *am, void *arg) {
     struct graph_wire wire;
     struct graph_ranks *ranks = find_graph(arg, am, &wire);
-    if (!ranks) return;
+    if (!ranks || !is_from_any(ranks, ep)) return;
     bool known = wire.status < 0 && wire.status >= WEFT_STATUS_LAST;
     stop_here(ranks, known ? (weft_status_t)wire.status : WEFT_ERR_PROTOCOL, wire.task);
 }

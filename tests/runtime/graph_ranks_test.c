@@ -1,9 +1,11 @@
 /* Task graphs over the members of a team: here workers of one process, driven in turn. */
 #include "../collectives/team.h"
 
+#include <endpoints/messages/am.h>
 #include <runtime/graph/graph.h>
 #include <runtime/graph/results.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 static weft_graph_t *graph[MOST_RANKS];
 
@@ -516,5 +518,64 @@ TEST(a_task_needs_a_gpu_only_at_the_member_that_runs_it) {
     CHECK(c.rank[0].outcome == WEFT_OK && c.rank[1].outcome == WEFT_OK);
     CHECK(value_at(0, 0) == WEFT_NO_GPU && value_at(0, 1) == WEFT_NO_GPU);
     CHECK(value_at(1, 2) == 0 && value_at(1, 3) == 0 && value_at(1, 4) == WEFT_NO_GPU);
+    graphs_down(&c);
+}
+
+static atomic_bool may_end;
+
+static weft_status_t end_when_permitted(weft_task_call_t *call) {
+    while (!atomic_load(&may_end)) usleep(100);
+    *(uint64_t *)call->result = 7;
+    return WEFT_OK;
+}
+
+/* What `ep` leads to has it when this returns. */
+static void send_wrong(struct crew *c, weft_worker_t *outsider, weft_ep_t *ep, unsigned id,
+                       const struct graph_wire *wire) {
+    static uint64_t wrong = 13;
+    weft_iov_t iov = {&wrong, sizeof wrong};
+    weft_op_t op = {.flags = WEFT_AM_EAGER};
+    struct rank flushed = {0};
+    struct am_send_args args = {id, wire, sizeof *wire, &iov, 1, &op};
+    CHECK(weft__am_send(ep, &args) >= 0);
+    posted(&flushed,
+           weft_ep_flush(
+               ep, &(weft_op_t){.done = on_outcome, .arg = &flushed, .flags = WEFT_FLUSH_REMOTE}));
+    UNTIL(c, (weft_worker_progress(outsider, 0), flushed.outcome_calls == 1));
+    CHECK_EQ(flushed.outcome, WEFT_OK);
+}
+
+TEST(a_result_counts_from_the_member_that_runs_the_task_and_no_other_worker_stops_a_run) {
+    struct crew c;
+    weft_worker_t *outsider;
+    weft_ep_t *ep;
+    char address[256];
+    size_t len = sizeof address;
+    weft_task_t first = 0;
+    graphs_up(&c, 3, "self,shm");
+    add_to_all(&c, &(weft_task_params_t){.fn = end_when_permitted, .result_size = 8, .on_rank = 1});
+    add_to_all(
+        &c,
+        &(weft_task_params_t){
+            .fn = add, .inputs = &first, .n_inputs = 1, .result_size = 8, .on_rank = 1, .rank = 1});
+    CHECK_EQ(
+        weft_worker_create(c.context, &(weft_worker_params_t){.transports = "self,shm"}, &outsider),
+        WEFT_OK);
+    CHECK_EQ(weft_worker_address(c.rank[1].worker, address, &len), WEFT_OK);
+    CHECK_EQ(weft_connect_address(outsider, address, len, NULL, &ep), WEFT_OK);
+    atomic_store(&may_end, false);
+    run_all(&c);
+    UNTIL(&c, graph[0]->ranks->begun && graph[1]->ranks->begun && graph[2]->ranks->begun);
+    struct graph_wire wire = weft__graph_wire(graph[1]->ranks, 0);
+    wire.status = WEFT_ERR_CANCELLED;
+    send_wrong(&c, outsider, ep, GRAPH_WIRE_STOP, &wire);
+    send_wrong(&c, outsider, ep, GRAPH_WIRE_RESULT, &wire);
+    send_wrong(&c, outsider, weft_team_ep(c.rank[2].team, 1), GRAPH_WIRE_RESULT, &wire);
+    CHECK(!c.rank[0].outcome_calls && !c.rank[1].outcome_calls);
+    atomic_store(&may_end, true);
+    UNTIL(&c, all_notified(&c));
+    for (uint32_t r = 0; r < 3; r++) CHECK_EQ(c.rank[r].outcome, WEFT_OK);
+    CHECK_EQ(value_at(1, 1), 7);
+    weft_worker_destroy(outsider);
     graphs_down(&c);
 }
