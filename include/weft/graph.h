@@ -102,7 +102,8 @@ WEFT_API weft_status_t weft_graph_create_sized(size_t params_size,
                                                weft_graph_t **graph_p);
 
 /* Cancels, waits until no task runs, and frees the graph with all results. NULL is ignored. A run's
- * `done` that has not been called yet is called later. */
+ * `done` that has not been called yet is called later. Within a callback of the team's worker
+ * nothing is waited for: the graph is freed when its run has ended. */
 WEFT_API void weft_graph_destroy(weft_graph_t *graph);
 
 typedef struct weft_task_params {

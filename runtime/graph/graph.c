@@ -97,17 +97,22 @@ weft_status_t weft_graph_create_sized(size_t params_size, const weft_graph_param
     return WEFT_OK;
 }
 
-/* Its threads go on until no task is left, so that a task never loses its graph. */
-static void wait_until_idle(weft_graph_t *graph) {
+/* Its threads go on until no task is left, so that a task never loses its graph. False: within a
+ * callback of the worker that the end of the run waits for. */
+static bool wait_until_idle(weft_graph_t *graph) {
     weft_graph_cancel(graph);
     if (!graph->ranks) weft__crew_help(graph);
     while (atomic_load(&graph->running))
-        if (weft_worker_wait(weft__graph_worker(graph), 100) == WEFT_ERR_BUSY) return;
+        if (weft_worker_wait(weft__graph_worker(graph), 100) == WEFT_ERR_BUSY) return false;
+    return true;
 }
 
 void weft_graph_destroy(weft_graph_t *graph) {
     if (!graph || graph->pid != getpid()) return;
-    if (graph->thread) wait_until_idle(graph);
+    if (graph->thread && !wait_until_idle(graph)) {
+        graph->unwanted = true;
+        return;
+    }
     weft__crew_end(graph);
     weft__graph_ranks_close(graph);
     pthread_mutex_destroy(&graph->mutex);
@@ -312,6 +317,10 @@ static void notify_done(void *arg) {
     notice.done(notice.status, notice.arg);
 }
 
+static void destroy_unwanted(void *graph) {
+    weft_graph_destroy(graph);
+}
+
 static void report_progress(weft_graph_t *graph, uint32_t done, bool last) {
     if (!graph->params.on_progress && !graph->bar.shown) return;
     if (last)
@@ -330,6 +339,7 @@ static void report_progress(weft_graph_t *graph, uint32_t done, bool last) {
 
 void weft__graph_end_run(weft_graph_t *graph) {
     struct graph_notice *notice = graph->notice;
+    weft_worker_t *unwanted_by = graph->unwanted ? weft__graph_worker(graph) : NULL;
     graph->notice = NULL;
     if (graph->ranks) weft__graph_ranks_ended(graph->ranks);
     weft__bar_end(&graph->bar, (weft_status_t)atomic_load(&graph->stop));
@@ -341,6 +351,7 @@ void weft__graph_end_run(weft_graph_t *graph) {
     /* A worker that ends takes no more functions; its program is notified here. */
     if (notice && (!notice->worker || weft_worker_post(notice->worker, notify_done, notice) < 0))
         notify_done(notice);
+    if (unwanted_by) (void)weft_worker_post(unwanted_by, destroy_unwanted, graph);
 }
 
 void weft__graph_task_ended(weft_graph_t *graph) {

@@ -100,6 +100,7 @@ struct weft_graph {
     atomic_uint n_sleeping;
     atomic_uint n_ended, n_left; /* tasks: n_left falls after progress was reported */
     atomic_bool running, ends, cancelled;
+    bool unwanted;   /* destroyed within a callback of the worker: it goes when its run has ended */
     atomic_int stop; /* a weft_status_t: not OK: tasks are skipped */
     atomic_uint failed;
     uint32_t deadline_ms; /* of each run; 0: none */

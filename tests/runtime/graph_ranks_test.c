@@ -579,3 +579,25 @@ TEST(a_result_counts_from_the_member_that_runs_the_task_and_no_other_worker_stop
     weft_worker_destroy(outsider);
     graphs_down(&c);
 }
+
+static void destroy_first(weft_ep_t *ep, weft_am_t *am, void *arg) {
+    weft_graph_destroy(graph[0]);
+    graph[0] = NULL;
+}
+
+TEST(a_graph_that_is_destroyed_within_a_callback_stays_until_its_run_has_ended) {
+    struct crew c;
+    graphs_up(&c, 2, "self,shm");
+    add_to_all(&c, &(weft_task_params_t){.fn = end_when_permitted, .result_size = 8, .on_rank = 1});
+    atomic_store(&may_end, false);
+    CHECK_EQ(weft_am_handler_set(c.rank[0].worker, 5, destroy_first, NULL), WEFT_OK);
+    run_all(&c);
+    UNTIL(&c, graph[0]->ranks->begun && graph[1]->ranks->begun);
+    CHECK(weft_am_send(weft_team_ep(c.rank[1].team, 0), 5, NULL, 0, NULL, 0, NULL) >= 0);
+    UNTIL(&c, !graph[0]);
+    CHECK_EQ(c.rank[0].outcome_calls, 0);
+    atomic_store(&may_end, true);
+    UNTIL(&c, all_notified(&c));
+    for (uint32_t r = 0; r < 2; r++) CHECK_EQ(c.rank[r].outcome, WEFT_ERR_CANCELLED);
+    graphs_down(&c);
+}
