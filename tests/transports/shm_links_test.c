@@ -1,9 +1,14 @@
 /* Links by the mailbox to several workers of another process: what they hold while they are
  * quiet, and the end of that process. */
+#include <errno.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <signal.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <tests/harness.h>
 #include <time.h>
@@ -197,4 +202,62 @@ TEST(a_pool_is_mapped_once_for_all_workers_that_its_own_has_dialed) {
     weft_worker_destroy(workers[WORKERS]);
     CHECK_EQ(mapped("weft-pool", "s "), 0);
     CHECK_EQ(weft_context_destroy(context), WEFT_OK);
+}
+
+/* ---- no memory for what would notify the peer's death ---- */
+
+enum { NO_FILTERS = 77 };
+
+static bool forbid_pidfds(void) {
+    struct sock_filter filter[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_pidfd_open, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOMEM),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog program = {sizeof filter / sizeof *filter, filter};
+    return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+           prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+}
+
+static void on_failed(weft_ep_t *ep, weft_status_t status, void *arg) {
+    *(weft_status_t *)arg = status;
+}
+
+/* The status that a connection ends with; OK: it works. */
+static weft_status_t dial_without_pidfds(const char *address) {
+    weft_context_t *context = NULL;
+    weft_status_t failed = WEFT_OK;
+    weft_ep_t *ep;
+    size_t len;
+    n_flushed = 0;
+    memcpy(&len, address, sizeof len);
+    weft_worker_t *worker = worker_new(&context);
+    weft_ep_params_t params = {.on_error = on_failed, .arg = &failed};
+    weft_status_t st = weft_connect_address(worker, address + sizeof len, len, &params, &ep);
+    if (st < 0) return st;
+    (void)weft_ep_flush(ep, &(weft_op_t){.done = on_flushed, .flags = WEFT_FLUSH_REMOTE});
+    for (time_t end = time(NULL) + 30; !n_flushed && failed == WEFT_OK && time(NULL) < end;)
+        weft_worker_progress(worker, 0);
+    return failed;
+}
+
+TEST(a_peer_is_not_connected_without_memory_for_what_notifies_its_death) {
+    int pair[2], status;
+    char address[ADDRESS];
+    CHECK_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
+    fflush(stdout);
+    pid_t peer = fork();
+    if (peer == 0) live(pair[1]);
+    close(pair[1]);
+    CHECK_EQ(recv(pair[0], address, sizeof address, MSG_WAITALL), ADDRESS);
+    pid_t dialer = fork();
+    if (dialer == 0) _exit(forbid_pidfds() ? -dial_without_pidfds(address) : NO_FILTERS);
+    CHECK_EQ(waitpid(dialer, &status, 0), dialer);
+    kill(peer, SIGKILL);
+    waitpid(peer, NULL, 0);
+    close(pair[0]);
+    CHECK(WIFEXITED(status));
+    if (WEXITSTATUS(status) == NO_FILTERS) SKIP("no seccomp filters here");
+    CHECK_EQ(-WEXITSTATUS(status), WEFT_ERR_NO_MEMORY);
 }

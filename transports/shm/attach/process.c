@@ -41,6 +41,8 @@ static weft_status_t pidfd_of(pid_t pid, int *fd_p) {
     *fd_p = pid == 0 || pid == getpid() ? -1 : (int)syscall(SYS_pidfd_open, pid, 0);
     if (*fd_p < 0 && (errno == EMFILE || errno == ENFILE))
         return weft__fail(WEFT_ERR_NO_FDS, "shm: pidfd_open: no free file descriptors");
+    if (*fd_p < 0 && errno == ENOMEM)
+        return weft__fail(WEFT_ERR_NO_MEMORY, "shm: pidfd_open: no memory");
     return WEFT_OK;
 }
 
