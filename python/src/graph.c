@@ -131,17 +131,37 @@ static void drop_results(struct graph *g) {
     }
 }
 
+/* A run of a team goes on until it has ended: the worker is driven, and its callbacks enter Python.
+ * What ended meanwhile is reported by the next turn. */
+static void destroy_running(weft_graph_t *handle, struct worker *w) {
+    w->turning = true;
+    w->unlocked = PyEval_SaveThread();
+    weft_graph_destroy(handle);
+    PyEval_RestoreThread(w->unlocked);
+    w->unlocked = NULL;
+    w->turning = false;
+    if (w->handle) weft_worker_wake(w->handle);
+}
+
 /* The threads may wait for the interpreter's lock. */
 static void destroy(struct graph *g) {
     weft_graph_t *handle = g->handle;
     g->handle = NULL;
     if (!handle) return;
-    Py_BEGIN_ALLOW_THREADS weft_graph_destroy(handle);
-    Py_END_ALLOW_THREADS drop_results(g);
+    if (g->team && g->running) {
+        destroy_running(handle, g->team->worker);
+    } else {
+        Py_BEGIN_ALLOW_THREADS weft_graph_destroy(handle);
+        Py_END_ALLOW_THREADS
+    }
+    drop_results(g);
 }
 
 static PyObject *graph_destroy(PyObject *self, PyObject *unused) {
-    destroy((struct graph *)self);
+    struct graph *g = (struct graph *)self;
+    if (g->team && g->running && g->team->worker->turning)
+        return weft__py_raise(g->state, WEFT_ERR_BUSY);
+    destroy(g);
     Py_RETURN_NONE;
 }
 
@@ -217,19 +237,27 @@ static struct task *task_new(struct graph *g, PyObject *inputs) {
     return NULL;
 }
 
+/* One that is too large stays that, and is refused. */
+static uint32_t number_of(long long rank) {
+    return rank > UINT32_MAX ? UINT32_MAX : (uint32_t)rank;
+}
+
 static PyObject *graph_add(PyObject *self, PyObject *args) {
     struct graph *g = (struct graph *)self;
     PyObject *fn, *inputs;
     Py_ssize_t size;
     int cpu, node, on_gpu;
-    long long rank, host;
+    long long rank, host, retries;
     weft_task_t number;
     weft_task_params_t params = {.fn = run_task};
-    if (!PyArg_ParseTuple(args, "OO!nzIiipLL", &fn, &PyTuple_Type, &inputs, &size, &params.name,
-                          &params.retries, &cpu, &node, &on_gpu, &rank, &host) ||
+    if (!PyArg_ParseTuple(args, "OO!nzLiipLL", &fn, &PyTuple_Type, &inputs, &size, &params.name,
+                          &retries, &cpu, &node, &on_gpu, &rank, &host) ||
         graph_open(g) < 0) {
         return NULL;
     }
+    if (size < 0 || retries < 0 || retries > UINT32_MAX)
+        return weft__py_raise_text(g->state, WEFT_ERR_INVALID_PARAM,
+                                   "result_size or retries is out of range");
     struct task *t = task_new(g, inputs);
     if (!t) return NULL;
     t->size = g->team ? size : 0;
@@ -237,11 +265,12 @@ static PyObject *graph_add(PyObject *self, PyObject *args) {
     params.arg = t;
     params.inputs = t->inputs, params.n_inputs = t->n_inputs;
     params.result_size = t->size;
+    params.retries = (uint32_t)retries;
     params.on_cpu = cpu >= 0, params.cpu = cpu;
     params.on_node = node >= 0, params.node = node;
     params.on_gpu = on_gpu;
-    params.on_rank = rank >= 0, params.rank = (uint32_t)rank;
-    params.on_host = host >= 0, params.host = (uint32_t)host;
+    params.on_rank = rank >= 0, params.rank = number_of(rank);
+    params.on_host = host >= 0, params.host = number_of(host);
     weft_status_t status = weft_graph_add(g->handle, &params, &number);
     if (status < 0) {
         free(t->inputs);

@@ -134,6 +134,7 @@ static void dealloc(PyObject *self) {
 
 static int drive(struct worker *w, int (*fn)(weft_worker_t *worker, int arg), int arg) {
     int n;
+    bool turned = w->turning; /* called within a callback: the library refuses it */
     w->turning = true;
     if (w->unlock) {
         w->unlocked = PyEval_SaveThread();
@@ -143,7 +144,7 @@ static int drive(struct worker *w, int (*fn)(weft_worker_t *worker, int arg), in
     } else {
         n = fn(w->handle, arg);
     }
-    w->turning = false;
+    w->turning = turned;
     return n;
 }
 
@@ -296,8 +297,9 @@ static int set_ep_type(PyObject *self, PyObject *type, void *unused) {
         PyErr_SetString(PyExc_TypeError, "a subclass of Endpoint");
         return -1;
     }
-    Py_DECREF(w->ep_type);
+    PyObject *old = w->ep_type;
     w->ep_type = Py_NewRef(type);
+    Py_DECREF(old);
     return 0;
 }
 

@@ -177,6 +177,49 @@ class Ranks(unittest.TestCase):
 
         run_members(2, body)
 
+    def test_numbers_that_cannot_be_are_refused(self):
+        async def body(team, worker):
+            with Graph(1, team=team) as graph:
+                for wrong in ({"result_size": -1}, {"retries": -1}, {"rank": 1 << 32}, {"host": 1 << 32}):
+                    with self.assertRaises(weft.InvalidParamError):
+                        graph.add(print, **wrong)
+
+        run_members(1, body)
+
+    def test_a_close_while_functions_run_serves_the_worker_and_is_refused_within_callbacks(self):
+        said = subprocess.run([sys.executable, "-c", """
+import threading, weft
+from weft import teams
+from weft.graph import Graph
+worker = weft.Worker(settings={"log.level": "error"})
+team = worker.run(teams.create(worker, "self"))
+listener, begun, go_on = worker.listen(), threading.Event(), threading.Event()
+ep = worker.connect_now(listener.uri)
+graph = Graph(1, team=team)
+def within(ep, message):
+    try:
+        graph.close()
+    except weft.BusyError:
+        print("busy")
+def meanwhile(ep, message):
+    print("handled")
+    go_on.set()
+worker.am_handler(3, within)
+worker.am_handler(4, meanwhile)
+graph.add(lambda: (begun.set(), go_on.wait(20), None)[2])
+request = graph._core.post_run(worker)
+while not begun.is_set():
+    worker.progress()
+worker.run(ep.am(3, b"x"))
+worker.run(ep.flush(remote=True))
+sent = ep.am_send(b"x", 4, b"")
+graph.close()
+while not request.done:
+    worker.progress()
+print(go_on.is_set())
+"""], capture_output=True, text=True, timeout=60)
+        self.assertEqual((said.returncode, said.stdout), (0, "busy\nhandled\nTrue\n"), said.stderr)
+
 
 if __name__ == "__main__":
     unittest.main()

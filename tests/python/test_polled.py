@@ -114,6 +114,32 @@ class Polled(unittest.TestCase):
             while not said[0].done:
                 worker.progress()
 
+    def test_a_handler_that_asks_for_progress_is_still_within_progress(self):
+        with weft.Worker(polls=True) as worker:
+            said = []
+
+            def handler(ep, message):
+                try:
+                    worker.progress()
+                except weft.BusyError as error:
+                    said.append(error)
+                try:
+                    said.append(worker.tag_recv(bytearray(1), 77, 2**64 - 1))
+                except weft.BusyError as error:
+                    said.append(error)
+
+            worker.am_handler(3, handler)
+            listener = worker.listen()
+            ep = worker.connect_now(listener.uri)
+            worker.run(ep.am(3, b"x"))
+            while not said:
+                worker.progress()
+            self.assertIsInstance(said[0], weft.BusyError)
+            self.assertIsInstance(said[1], weft.Request)
+            said[1].cancel()
+            while not said[1].done:
+                worker.progress()
+
 
 if __name__ == "__main__":
     unittest.main()
