@@ -53,13 +53,16 @@ static void on_endpoint(weft_ep_t *ep, void *arg) {
 
 static weft_status_t on_request(const char *peer, void *arg) {
     struct listener *l = arg;
+    struct worker *worker = l->worker;
     PyThreadState *was;
-    if (!weft__py_enter(l->worker, &was)) return WEFT_ERR_REJECTED;
-    PyObject *result = PyObject_CallFunction(l->on_request, "s", peer);
+    if (!weft__py_enter(worker, &was)) return WEFT_ERR_REJECTED;
+    /* It may close the listener and forget it. */
+    PyObject *fn = Py_NewRef(l->on_request), *result = PyObject_CallFunction(fn, "s", peer);
     int accepts = result ? PyObject_IsTrue(result) : 0;
-    if (!result || accepts < 0) PyErr_WriteUnraisable(l->on_request);
+    if (!result || accepts < 0) PyErr_WriteUnraisable(fn);
     Py_XDECREF(result);
-    weft__py_leave(l->worker, was);
+    Py_DECREF(fn);
+    weft__py_leave(worker, was);
     return accepts > 0 ? WEFT_OK : WEFT_ERR_REJECTED;
 }
 

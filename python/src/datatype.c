@@ -109,6 +109,9 @@ PyObject *weft__py_datatype(PyObject *self, PyObject *args) {
         weft__py_team_open(t) < 0) {
         return NULL;
     }
+    if (size < 0 || extent < 0 || block < 0 || stride < 0 || count < 0)
+        return weft__py_raise_text(t->worker->state, WEFT_ERR_INVALID_PARAM,
+                                   "a size, extent or stride is negative");
     if (make != Py_None) return packed(t, make, size, extent);
     weft_layout_t layout = {
         .kind = WEFT_LAYOUT_STRIDED, .block = block, .stride = stride, .count = count};

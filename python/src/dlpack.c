@@ -46,7 +46,8 @@ static struct given *given_of(PyObject *self) {
                      : PyObject_GetBuffer(self, &view, PyBUF_RECORDS_RO);
     if (failed) return NULL;
     const char *format = view.format ? view.format : "B";
-    if (!dtype.bits) {
+    if (view.itemsize <= 0) PyErr_SetString(PyExc_BufferError, "elements of no bytes");
+    if (!dtype.bits && !PyErr_Occurred()) {
         int code = code_of(format);
         if (code < 0) PyErr_Format(PyExc_BufferError, "DLPack has no type for \"%s\"", format);
         dtype = (struct dtype){code, view.itemsize * 8, 1};

@@ -48,8 +48,10 @@ void weft__py_call_endpoint(struct worker *worker, weft_ep_t *handle, PyObject *
     PyThreadState *was;
     if (!weft__py_enter(worker, &was)) return;
     PyObject *ep = weft__py_ep_new(worker, handle), *result = NULL;
+    Py_XINCREF(fn); /* it may take itself away */
     if (ep && fn) result = PyObject_CallFunctionObjArgs(fn, ep, NULL);
     if (PyErr_Occurred()) PyErr_WriteUnraisable(fn);
+    Py_XDECREF(fn);
     Py_XDECREF(result);
     Py_XDECREF(ep);
     weft__py_leave(worker, was);

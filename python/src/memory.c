@@ -38,6 +38,7 @@ static PyObject *worker_alloc(PyObject *self, PyObject *args) {
     if (!PyArg_ParseTuple(args, "n|Ip", &len, &rights, &expose) || weft__py_open(w) < 0) {
         return NULL;
     }
+    if (len < 0) return weft__py_raise_text(w->state, WEFT_ERR_INVALID_PARAM, "len is negative");
     weft_mem_params_t params = {.rights = rights, .expose = expose};
     struct memory *m = allocate(w);
     return m ? made(w, m, weft_mem_alloc(w->handle, len, &params, &m->handle)) : NULL;
@@ -171,9 +172,10 @@ static PyObject *memory_describe(PyObject *self, PyObject *unused) {
                          m->info.epoch, "n_peers", m->info.n_peers);
 }
 
+/* Memory that is about to go, with its region or its worker, gets no further users. */
 static int get_buffer(PyObject *self, Py_buffer *view, int flags) {
     struct memory *m = (struct memory *)self;
-    if (!m->handle) {
+    if (!m->handle || m->ending || m->worker->ending) {
         weft__py_raise(m->worker->state, WEFT_ERR_CLOSED);
         return -1;
     }

@@ -46,6 +46,8 @@ PyObject *weft__py_reduction(PyObject *self, PyObject *args) {
     if (!PyArg_ParseTuple(args, "Onp", &fn, &size, &commutes) || weft__py_team_open(t) < 0) {
         return NULL;
     }
+    if (size < 1)
+        return weft__py_raise_text(t->worker->state, WEFT_ERR_INVALID_PARAM, "size is below 1");
     struct reduction *r = calloc(1, sizeof *r);
     if (!r) return PyErr_NoMemory();
     *r = (struct reduction){.team = t, .fn = Py_NewRef(fn), .size = size};

@@ -170,6 +170,7 @@ static void resolve(struct request *r, PyObject *future) {
     PyObject *was_done = PyObject_CallMethodObjArgs(future, state->done, NULL), *value,
              *result = NULL;
     bool skip = was_done == Py_True;
+    if (!was_done) PyErr_WriteUnraisable(future);
     Py_XDECREF(was_done);
     if (skip) return;
     if (r->status < 0) {

@@ -39,6 +39,7 @@ static weft_status_t allgather(void *arg, weft_worker_t *worker, const void *min
     PyObject *end = PyCFunction_New(&finish_method, arg);
     PyObject *bytes = PyBytes_FromStringAndSize(mine, len), *result = NULL;
     if (end && bytes) result = PyObject_CallFunctionObjArgs(x->fn, bytes, end, NULL);
+    bool finished = !x->done;
     if (!result) {
         PyErr_WriteUnraisable(x->fn);
         x->done = NULL;
@@ -46,7 +47,7 @@ static weft_status_t allgather(void *arg, weft_worker_t *worker, const void *min
     Py_XDECREF(end);
     Py_XDECREF(bytes);
     weft__py_leave(x->worker, was);
-    if (!result) return WEFT_ERR_IO;
+    if (!result) return finished ? WEFT_OK : WEFT_ERR_IO;
     Py_DECREF(result);
     return WEFT_OK;
 }

@@ -85,6 +85,11 @@ class Blocks(unittest.TestCase):
         with self.assertRaises(TypeError):
             _core.pack(object())
 
+    def test_elements_of_no_bytes_are_no_tensor(self):
+        block = _core.block_around(0, (1,), None, "B", 0, True, b"")
+        with self.assertRaises(BufferError):
+            block.__dlpack__()
+
 
 @unittest.skipIf(numpy is None, "no numpy here")
 class Numpy(Case):

@@ -387,6 +387,46 @@ class Plain(unittest.TestCase):
         del spare, request
         worker.run(worker.close())
 
+    def test_what_a_future_raises_does_not_pass_for_the_workers(self):
+        raised = []
+
+        class Odd:
+            def done(self):
+                raise OSError("no answer")
+
+            def set_exception(self, error):
+                raised.append(type(error))
+
+        self.addCleanup(setattr, sys, "unraisablehook", sys.unraisablehook)
+        sys.unraisablehook = lambda it: raised.append(type(it.exc_value))
+        with weft.Worker(transports="self") as worker:
+            request = worker.tag_recv(bytearray(1), 5, 2**64 - 1)
+            request.future = Odd()
+            request.cancel()
+            while not request.done:
+                worker.progress()
+        self.assertEqual(raised, [OSError, weft.CancelledError])
+
+    def test_a_listener_may_go_while_it_decides(self):
+        said = subprocess.run([sys.executable, "-c", """
+import functools, weft
+one, two = (weft.Worker(settings={"log.level": "none"}) for _ in range(2))
+listeners, lost = [], []
+def decide(peer, much):
+    listeners.pop()
+    raise OSError
+listeners.append(one.post_listen("tcp://127.0.0.1:0", print, functools.partial(decide, much=bytearray(100))))
+ep = two.connect_now(listeners[0].uri)
+while listeners:
+    two.progress()
+    one.progress()
+for _ in range(10):
+    two.progress()
+    one.progress()
+print("end")
+"""], capture_output=True, text=True, timeout=60, env={**os.environ, "PYTHONMALLOC": "debug"})
+        self.assertEqual((said.returncode, said.stdout), (0, "end\n"), said.stderr)
+
     def test_settings_are_listed_and_checked(self):
         context = weft.Context({"log.level": "info"})
         rows = {row["name"]: row for row in context.settings()}

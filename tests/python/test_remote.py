@@ -6,6 +6,7 @@ import os
 import pickle
 import queue
 import struct
+import sys
 import threading
 import unittest
 
@@ -113,6 +114,32 @@ class OneSided(Case):
             await release(region)
             with self.assertRaises(weft.ClosedError):
                 memoryview(region)
+
+    async def test_memory_that_is_about_to_go_is_given_to_nobody(self):
+        async with pair(scheme="shm") as (client, server):
+            region = server.worker.alloc(64)
+            remote = Remote(client, region.key())
+            await remote.put(b"x", remote=True)
+            request = region.post_release()  # the peer has it mapped
+            self.assertIsInstance(request, weft.Request)
+            with self.assertRaises(weft.ClosedError):
+                memoryview(region)
+            await server.worker.complete(request)
+            del remote
+        worker = weft.Worker(transports="self")
+        region = worker.alloc(64)
+        request = worker.post_close()
+        self.assertFalse(worker.closed)
+        with self.assertRaises(weft.ClosedError):
+            memoryview(region)
+        while not worker.closed:
+            worker.progress()
+
+    def test_a_length_that_cannot_be_is_refused(self):
+        with weft.Worker(transports="self") as worker:
+            for length in (-1, 0, -sys.maxsize - 1):
+                with self.assertRaises(weft.InvalidParamError):
+                    worker.alloc(length)
 
     async def test_registered_memory_is_held_until_no_peer_has_it(self):
         async with pair() as (client, server):

@@ -240,6 +240,36 @@ asyncio.run(main())
 """
 
 
+class Exchanges(unittest.TestCase):
+    def test_elements_of_a_size_that_cannot_be_are_refused(self):
+        with weft.Worker(transports="self") as worker:
+            team = worker.run(teams.create(worker, "self"))
+            for size in (-1, 0):
+                with self.assertRaises(weft.InvalidParamError):
+                    team.reduction(print, size)
+                with self.assertRaises(weft.InvalidParamError):
+                    team.datatype(size)
+            with self.assertRaises(weft.InvalidParamError):
+                team.datatype(8, layout=print, extent=-8)
+            with self.assertRaises(weft.InvalidParamError):
+                team.datatype(8, strided=(4, -4, 2))
+            worker.run(team.close())
+
+    def test_what_an_exchange_raises_after_its_end_changes_nothing(self):
+        raised = []
+
+        def collect(mine, finish):
+            finish(mine)
+            raise OSError("too late")
+
+        self.addCleanup(setattr, sys, "unraisablehook", sys.unraisablehook)
+        sys.unraisablehook = lambda it: raised.append(type(it.exc_value))
+        with weft.Worker(transports="self") as worker:
+            team = worker.run(teams.create(worker, (0, 1, collect), deadline=20))
+            self.assertEqual((team.size, raised), (1, [OSError]))
+            worker.run(team.close())
+
+
 class Views(unittest.TestCase):
     def check_topology(self, mine):
         """What is known of packages, NUMA nodes and caches agrees with the counts."""
