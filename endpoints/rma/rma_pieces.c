@@ -224,6 +224,10 @@ static weft_status_t check_local(const weft_ep_t *ep, const weft_local_t *local,
                     (span && !region_covers(base, mem->region.len, at, span))))
             return weft__fail(WEFT_ERR_INVALID_PARAM, "local piece %zu is outside its registration",
                               i);
+        /* It could be gone before the operation has ended. */
+        if (mem && (memory_is_ending(&mem->core.fsm) || memory_is_gone(&mem->core.fsm)))
+            return weft__fail(WEFT_ERR_BUSY,
+                              "the registration of local piece %zu is being released", i);
     }
     return WEFT_OK;
 }

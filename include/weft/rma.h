@@ -78,7 +78,8 @@ typedef struct weft_remote {
  * a key and a `base` in the key's region, as a put of 0 bytes does. If there are no bytes at all,
  * either array may be empty: WEFT_OK.
  *
- * Errors: also TOO_BIG for more than 16 Mi pieces on one side.
+ * Errors: also TOO_BIG for more than 16 Mi pieces on one side; BUSY if the registration of a local
+ * piece is being released.
  */
 WEFT_API weft_status_t weft_put_pieces(weft_ep_t *ep, const weft_local_t *local, size_t n_local,
                                        const weft_remote_t *remote, size_t n_remote,

@@ -275,3 +275,29 @@ TEST_WAYS(memory_runs_out_anywhere_and_all_that_was_accepted_ends) {
     }
     printf("  %s: each of %lu allocations failed in turn\n", transport, (unsigned long)n);
 }
+
+/* The peer has it mapped, so that its release goes on. */
+TEST(a_registration_that_is_being_released_is_no_local_piece) {
+    enum { LEN = 16 << 20 };
+    struct rma r;
+    struct tally got = {0}, released = {0};
+    weft_mem_t *mem;
+    weft_mem_info_t info;
+    char key[WEFT_RKEY_MAX];
+    size_t len = sizeof key;
+    weft_rkey_t *back;
+    rma_up(&r, "shm", false, LEN, WEFT_MEM_ALL, NULL, 0);
+    CHECK_EQ(weft_mem_alloc(r.t.a, LEN, &(weft_mem_params_t){.rights = WEFT_MEM_ALL}, &mem), 0);
+    CHECK_EQ(weft_mem_describe(mem, &info), 0);
+    CHECK_EQ(weft_mem_pack(mem, key, &len), 0);
+    CHECK_EQ(weft_rkey_unpack(r.t.back, key, len, &back), 0);
+    UNTIL(&r.t, back->key->status == WEFT_OK);
+    weft_local_t here = {.base = info.base, .len = LEN, .mem = mem};
+    weft_remote_t there = {.base = rma_at(&r, 0), .len = LEN, .rkey = r.rkey};
+    CHECK_EQ(RMA_WAIT(&r, &got, weft_get_pieces(r.t.ep, &here, 1, &there, 1, OP(&got))), 0);
+    CHECK_EQ(weft_mem_release(mem, OP(&released)), WEFT_IN_PROGRESS);
+    CHECK_EQ(weft_get_pieces(r.t.ep, &here, 1, &there, 1, OP(&got)), WEFT_ERR_BUSY);
+    UNTIL(&r.t, released.calls);
+    weft_rkey_release(back);
+    rma_down(&r);
+}
