@@ -194,6 +194,22 @@ TEST(a_rail_cannot_ask_to_be_survived) {
     close_run(&r);
 }
 
+/* It ends with its link, which knows of no endpoint there. */
+TEST(a_rail_takes_no_endpoint) {
+    struct run r;
+    struct wire_message m;
+    open_run(&r, "tcp", "2", NULL);
+    raise_rails(&r, 1);
+    uint64_t before = weft_worker_count(two_b(&r.two), "peer.violations");
+    weft__wire_open(&m, (struct wire_open){.from = 0x00100007, .credit = 1 << 20});
+    weft__link_control(rail_of(r.two.a, 0), &m);
+    UNTIL(&r.two, !rail_of(two_b(&r.two), 0) && !rail_of(r.two.a, 0));
+    CHECK_EQ(weft_worker_count(two_b(&r.two), "peer.violations"), before + 1);
+    CHECK_EQ(r.two.errors, 0);
+    transfer(&r, false, LARGE);
+    close_run(&r);
+}
+
 static unsigned links_of(const weft_worker_t *worker) {
     unsigned n = 0;
     for (const struct list *at = worker->links.next; at != &worker->links; at = at->next) n++;
