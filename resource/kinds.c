@@ -322,9 +322,10 @@ static void memory_drain(struct association *a, weft_status_t status, bool abort
         mem->rested = true;
     }
     if (mem->rested || !mem->associated) return;
-    /* Operations of this side may use it yet: then it is tried again. */
+    /* Operations of this side may use it yet, or memory be short: then it is tried again. */
     mem->associated = false;
-    if (weft_mem_release(mem, NULL) == WEFT_ERR_BUSY && mem->users) mem->associated = true;
+    weft_status_t st = weft_mem_release(mem, NULL);
+    if ((st == WEFT_ERR_BUSY && mem->users) || st == WEFT_ERR_NO_MEMORY) mem->associated = true;
 }
 
 static bool memory_drained(struct association *a) {

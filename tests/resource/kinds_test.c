@@ -2,6 +2,7 @@
 #include "shared.h"
 
 #include <arpa/inet.h>
+#include <base/alloc.h>
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <sys/eventfd.h>
@@ -119,6 +120,30 @@ TEST(a_region_is_memory_of_the_program) {
     CHECK(strcmp(memory + 16, "here") == 0);
     end_region(&s, resource, mem);
     share_down(&s);
+}
+
+TEST(a_region_is_returned_though_memory_runs_out_meanwhile) {
+    struct sharing s;
+    static char memory[4096];
+    char *base = memory;
+    uint64_t len = sizeof memory;
+    for (uint64_t k = 1; k < 6; k++) {
+        struct tally done = {0};
+        share_up(&s, "tcp");
+        weft_resource_value_t values[] = {VALUE(WEFT_RES_MEMORY_BASE, base),
+                                          VALUE(WEFT_RES_MEMORY_LENGTH, len)};
+        weft_resource_t *resource = describe(WEFT_RESOURCE_MEMORY, values, 2);
+        weft_mem_t *mem = stub_region(s.library[1]);
+        CHECK_EQ(associate(s.context, WEFT_OBJECT_MEMORY, resource, mem), 0);
+        weft__alloc_fail_at(k);
+        weft_status_t st = weft_disassociate_resources(resource, mem, OP(&done));
+        weft__alloc_fail_at(0);
+        CHECK(st == WEFT_OK || st == WEFT_IN_PROGRESS);
+        UNTIL(&s.two, st == WEFT_OK || done.calls);
+        CHECK_EQ(weft_mem_release(mem, NULL), 0);
+        CHECK_EQ(weft_resource_release(resource), 0);
+        share_down(&s);
+    }
 }
 
 TEST(a_region_that_is_registered_elsewhere_gives_its_key) {
