@@ -5,26 +5,15 @@
 #include <tests/support/rma_peers.h>
 
 #include <errno.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
-#include <sys/prctl.h>
-#include <sys/syscall.h>
+#include <tests/support/call_filter.h>
 #include <transports/vm_speed.h>
 
 enum { LARGE = 4 << 20 };
 
 /* For good, so each test of this file asks for it. False where the kernel has no filters. */
 static bool forbid(void) {
-    struct sock_filter filter[] = {
-        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_process_vm_readv, 1, 0),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_process_vm_writev, 0, 1),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-    };
-    struct sock_fprog program = {sizeof filter / sizeof *filter, filter};
-    return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
-           prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+    return filter_refuse(SYS_process_vm_readv, EPERM) &&
+           filter_refuse(SYS_process_vm_writev, EPERM);
 }
 
 static char out[LARGE], in[LARGE], own[LARGE];

@@ -4,16 +4,14 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <tests/support/call_filter.h>
 #include <weft/weft.h>
 
 enum { PAGE = 4096, HUGE = 2 << 20, MAPPING_QUERY_COMMAND = 'f' << 8 | 17 };
@@ -41,9 +39,7 @@ static bool without_the_query(void) {
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOTTY),
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
     };
-    struct sock_fprog program = {sizeof filter / sizeof *filter, filter};
-    return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
-           prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+    return filter_install(filter, sizeof filter / sizeof *filter);
 }
 
 enum { NO_FILTERS = 99 };

@@ -127,11 +127,8 @@ TEST(a_team_resumes_with_another_exchange) {
     weft_team_t *team[2];
     weft_resource_t *resource[2];
     share_up(&s, "shm");
+    connect_libraries(&s, set);
     for (int i = 0; i < 2; i++) {
-        char address[256];
-        size_t len = sizeof address;
-        CHECK_EQ(weft_worker_address(s.library[!i], address, &len), 0);
-        CHECK_EQ(weft_connect_address(s.library[i], address, len, NULL, &set[i][!i]), 0);
         weft_team_params_t params = {.on_ready = on_ready, .associated = 1};
         CHECK_EQ(weft_team_create(s.library[i], &params, &team[i]), 0);
     }

@@ -238,12 +238,7 @@ TEST(a_second_team_works_over_endpoints_that_exist) {
     weft_team_params_t stub = {.associated = 1};
     CHECK_EQ(weft_team_create(s.library[0], &stub, &alone), 0);
     CHECK_EQ(associate(s.context, WEFT_OBJECT_TEAM, of_one, alone), 0);
-    for (int i = 0; i < 2; i++) {
-        char address[256];
-        size_t len = sizeof address;
-        CHECK_EQ(weft_worker_address(s.library[!i], address, &len), 0);
-        CHECK_EQ(weft_connect_address(s.library[i], address, len, NULL, &set[i][!i]), 0);
-    }
+    connect_libraries(&s, set);
     stub_teams(&s, &p);
     for (int i = 0; i < 2; i++) {
         weft_resource_value_t value = {WEFT_RES_ENDPOINT_SET, set[i], sizeof set[i]};
@@ -309,12 +304,7 @@ TEST(graphs_and_teams_over_endpoints_use_one_worker) {
     weft_ep_t *set[2][2] = {{NULL, NULL}, {NULL, NULL}};
     weft_resource_t *resource[2][2];
     share_up(&s, "shm");
-    for (int i = 0; i < 2; i++) {
-        char address[256];
-        size_t len = sizeof address;
-        CHECK_EQ(weft_worker_address(s.library[!i], address, &len), 0);
-        CHECK_EQ(weft_connect_address(s.library[i], address, len, NULL, &set[i][!i]), 0);
-    }
+    connect_libraries(&s, set);
     for (int n = 0; n < 2; n++) {
         stub_teams(&s, &p[n]);
         for (int i = 0; i < 2; i++) {

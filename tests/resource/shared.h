@@ -60,6 +60,16 @@ static inline void share_up(struct sharing *s, const char *transports) {
     }
 }
 
+/* Each library connects to the other: set[i][!i], for a team over endpoints. */
+static inline void connect_libraries(struct sharing *s, weft_ep_t *set[2][2]) {
+    for (int i = 0; i < 2; i++) {
+        char address[256];
+        size_t len = sizeof address;
+        CHECK_EQ(weft_worker_address(s->library[!i], address, &len), 0);
+        CHECK_EQ(weft_connect_address(s->library[i], address, len, NULL, &set[i][!i]), 0);
+    }
+}
+
 static inline void share_dial(struct sharing *s) {
     char address[256];
     size_t len = sizeof address;

@@ -1,16 +1,14 @@
 /* Links by the mailbox to several workers of another process: what they hold while they are
  * quiet, and the end of that process. */
 #include <errno.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stddef.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <tests/harness.h>
+#include <tests/support/call_filter.h>
 #include <time.h>
 #include <unistd.h>
 #include <weft/weft.h>
@@ -208,18 +206,6 @@ TEST(a_pool_is_mapped_once_for_all_workers_that_its_own_has_dialed) {
 
 enum { NO_FILTERS = 77 };
 
-static bool forbid_pidfds(void) {
-    struct sock_filter filter[] = {
-        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_pidfd_open, 0, 1),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOMEM),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-    };
-    struct sock_fprog program = {sizeof filter / sizeof *filter, filter};
-    return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
-           prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
-}
-
 static void on_failed(weft_ep_t *ep, weft_status_t status, void *arg) {
     *(weft_status_t *)arg = status;
 }
@@ -252,7 +238,8 @@ TEST(a_peer_is_not_connected_without_memory_for_what_notifies_its_death) {
     close(pair[1]);
     CHECK_EQ(recv(pair[0], address, sizeof address, MSG_WAITALL), ADDRESS);
     pid_t dialer = fork();
-    if (dialer == 0) _exit(forbid_pidfds() ? -dial_without_pidfds(address) : NO_FILTERS);
+    if (dialer == 0)
+        _exit(filter_refuse(SYS_pidfd_open, ENOMEM) ? -dial_without_pidfds(address) : NO_FILTERS);
     CHECK_EQ(waitpid(dialer, &status, 0), dialer);
     kill(peer, SIGKILL);
     waitpid(peer, NULL, 0);

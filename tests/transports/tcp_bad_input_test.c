@@ -352,22 +352,28 @@ TEST(reflection_and_replay_prove_nothing) {
 
 /* A listener that is not ours answers the victim's dial: with its own HELLO, with junk, without
  * the key. */
+/* A socket of the test, to which the victim dials by a new lane. */
+static int false_listener(struct victim *v, struct lane **lane_p) {
+    union tcp_sockaddr at;
+    socklen_t at_len = sizeof at;
+    char where[64];
+    int l = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    CHECK(weft__tcp_host_numeric("127.0.0.1", 0, &at));
+    CHECK(bind(l, &at.any, sizeof at.v4) == 0 && listen(l, 1) == 0 &&
+          getsockname(l, &at.any, &at_len) == 0);
+    snprintf(where, sizeof where, "127.0.0.1:%u", weft__tcp_sockaddr_port(&at));
+    CHECK_EQ(v->p.iface_a->ops->connect_uri(v->p.iface_a, where, lane_p), WEFT_OK);
+    return l;
+}
+
 TEST(a_false_listener_is_not_believed) {
     enum { ECHO, JUNK, NO_KEY, SILENT_END, WAYS };
     struct victim v;
     victim_open(&v, "2s");
     for (int way = 0; way < WAYS; way++) {
-        union tcp_sockaddr at;
-        socklen_t at_len = sizeof at;
         uint8_t hello[TCP_HELLO_SIZE], bytes[TCP_HANDSHAKE_MAX];
-        char where[64];
         struct lane *lane;
-        int l = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), fd = -1;
-        CHECK(weft__tcp_host_numeric("127.0.0.1", 0, &at));
-        CHECK(bind(l, &at.any, sizeof at.v4) == 0 && listen(l, 1) == 0 &&
-              getsockname(l, &at.any, &at_len) == 0);
-        snprintf(where, sizeof where, "127.0.0.1:%u", weft__tcp_sockaddr_port(&at));
-        CHECK_EQ(v.p.iface_a->ops->connect_uri(v.p.iface_a, where, &lane), WEFT_OK);
+        int l = false_listener(&v, &lane), fd = -1;
         struct end end = {.pair = &v.p, .lane = lane};
         lane->owner = &end;
         CHECK((fd = accept(l, NULL, NULL)) >= 0);
@@ -396,18 +402,10 @@ TEST(a_false_listener_is_not_believed) {
  * the deadline finds in the socket is the end of a connection that is dialed again. */
 TEST(a_dial_that_begins_again_at_its_deadline_has_another_deadline) {
     struct victim v;
-    union tcp_sockaddr at;
-    socklen_t at_len = sizeof at;
     uint8_t hello[TCP_HELLO_SIZE];
-    char where[64];
     struct lane *lane;
-    int l = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), fd = -1;
     victim_open(&v, "2s");
-    CHECK(weft__tcp_host_numeric("127.0.0.1", 0, &at));
-    CHECK(bind(l, &at.any, sizeof at.v4) == 0 && listen(l, 1) == 0 &&
-          getsockname(l, &at.any, &at_len) == 0);
-    snprintf(where, sizeof where, "127.0.0.1:%u", weft__tcp_sockaddr_port(&at));
-    CHECK_EQ(v.p.iface_a->ops->connect_uri(v.p.iface_a, where, &lane), WEFT_OK);
+    int l = false_listener(&v, &lane), fd = -1;
     struct end end = {.pair = &v.p, .lane = lane};
     struct tcp_lane *tcp = tcp_lane(lane);
     lane->owner = &end;
