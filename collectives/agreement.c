@@ -415,22 +415,35 @@ static void deliver(weft_team_t *team, const struct coll_wire *wire, const uint8
     go_on(a);
 }
 
-/* A long one that was offered. */
+/* A long one that was offered. It comes, or ends, while the worker is there: longer than its
+ * teams. */
 struct incoming {
-    struct team_registry *room;
+    struct list of_room;
+    struct team_registry *room; /* NULL: gone, with its teams */
     struct coll_wire wire;
     uint8_t bytes[];
 };
 
 static void agreement_received(weft_status_t status, void *arg) {
     struct incoming *in = arg;
-    list_for_each(at, &in->room->teams) {
-        weft_team_t *team = list_of(at, weft_team_t, of_room);
-        if (team->id != in->wire.team || status < 0) continue;
-        deliver(team, &in->wire, in->bytes, in->wire.stream);
-        break;
+    struct team_registry *room = status < 0 ? NULL : in->room;
+    list_remove(&in->of_room);
+    if (room) {
+        list_for_each(at, &room->teams) {
+            weft_team_t *team = list_of(at, weft_team_t, of_room);
+            if (team->id != in->wire.team) continue;
+            deliver(team, &in->wire, in->bytes, in->wire.stream);
+            break;
+        }
     }
     talloc_free(in);
+}
+
+void weft__agreements_forget(struct team_registry *room) {
+    list_for_each_safe(at, next, &room->incoming) {
+        list_of(at, struct incoming, of_room)->room = NULL;
+        list_remove(at);
+    }
 }
 
 void weft__agreement_message(weft_team_t *team, const struct coll_wire *wire, weft_am_t *am) {
@@ -440,9 +453,10 @@ void weft__agreement_message(weft_team_t *team, const struct coll_wire *wire, we
     }
     size_t most = 2 * value_bytes(team, MEMBER_RECORD_BYTES, true);
     struct incoming *in =
-        am->len > most ? NULL : weft__alloc(team->room, sizeof *in + am->len, "agreement");
+        am->len > most ? NULL : weft__alloc(team->reactor, sizeof *in + am->len, "agreement");
     if (!in) return;
     in->room = team->room;
+    list_append(&team->room->incoming, &in->of_room);
     in->wire = *wire;
     in->wire.stream = (uint32_t)am->len;
     weft_iov_t iov = {in->bytes, am->len};

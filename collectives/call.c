@@ -99,8 +99,6 @@ static weft_status_t take_type(const weft_team_t *team, const weft_coll_args_t *
 
 /* ---- blocks ---------------------------------------------------------------------------------- */
 
-#define ELEMENTS_MOST(width, size) ((UINT64_C(1) << 56) / (width) / (size))
-
 /* Displacements that were not given: blocks in a row. */
 static weft_status_t in_a_row(void *kept, struct coll_vector *blocks, uint32_t n) {
     uint64_t *offset = weft__alloc(kept, (n + 1) * sizeof *offset, "displacements"), sum = 0;

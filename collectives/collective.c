@@ -411,7 +411,7 @@ weft_status_t weft__collective_order(weft_team_t *team, const struct coll_call *
 }
 
 static void store(weft_team_t *team, struct early *early) {
-    team->unexpected_bytes += early->len;
+    team->unexpected_bytes += early_cost(early);
     list_append(&team->early, &early->of);
     if (team->unexpected_bytes > team->unexpected_most)
         weft__team_fail(team, WEFT_ERR_QUOTA, early->from);

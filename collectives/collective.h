@@ -35,6 +35,9 @@ static inline uint64_t coll_bytes(const struct coll_call *call) {
     return call->count * call->width;
 }
 
+/* Elements of one block, so that no sum of blocks of a member passes 64 bits. */
+#define ELEMENTS_MOST(width, size) ((UINT64_C(1) << 56) / (width) / (size))
+
 /* Who reads from whom: all from the root, the root from all, each from itself and the ranks below
  * it, all from all. */
 enum coll_readers { NO_READERS, FROM_ROOT, BY_ROOT, FROM_BELOW, FROM_ALL };
@@ -96,6 +99,11 @@ struct early {
     const void *data;
     size_t len;
 };
+
+/* Counted against coll.unexpected_bytes: one of no bytes takes memory, too. */
+static inline uint64_t early_cost(const struct early *early) {
+    return early->len + sizeof *early;
+}
 
 struct step_run {
     struct collective *collective;

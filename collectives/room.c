@@ -11,7 +11,9 @@
 static const char room_key;
 enum { ORPHANS_MOST = 4096, ORPHAN_BYTES_MOST = 4096 };
 
+/* 0 names none: that of a team whose exchange is in progress is not known. */
 static weft_team_t *find_team(struct team_registry *room, uint64_t id) {
+    if (!id) return NULL;
     list_for_each(at, &room->teams) {
         weft_team_t *team = list_of(at, weft_team_t, of_room);
         if (team->id == id) return team;
@@ -276,6 +278,7 @@ static void last_team_left(struct team_registry *room) {
     void (*closed)(weft_worker_t *) = room->closed;
     weft_worker_t *worker = room->worker;
     weft__team_registry_forget(room);
+    weft__agreements_forget(room);
     set_handlers(worker, NULL);
     weft__free_later(room->reactor, room);
     closed(worker);
@@ -314,6 +317,7 @@ weft_status_t weft__team_registry(weft_worker_t *worker, struct team_registry **
         list_init(&room->teams);
         list_init(&room->joins);
         list_init(&room->orphans);
+        list_init(&room->incoming);
         weft_status_t st = weft__worker_attach(worker, &room_key, room, close_room);
         if (st < 0) {
             talloc_free(room);

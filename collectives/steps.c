@@ -185,7 +185,7 @@ static void take_early(struct collective *c, uint32_t i) {
     struct early *early = c->step[i].early;
     take_data(c, i, early->data);
     c->step[i].early = NULL;
-    c->team->unexpected_bytes -= early->len;
+    c->team->unexpected_bytes -= early_cost(early);
     weft__early_drop(c->team->worker, early);
     step_done(c, i);
 }
@@ -222,7 +222,7 @@ static weft_status_t keep_early(struct collective *c, uint32_t i, const struct c
     struct early *early;
     weft_status_t st = weft__early_new(c->team, COLL_WIRE_DATA, wire, am, &early);
     if (st < 0) return st;
-    c->team->unexpected_bytes += early->len;
+    c->team->unexpected_bytes += early_cost(early);
     c->step[i].early = early;
     return WEFT_OK;
 }
@@ -252,7 +252,7 @@ static void take_in(struct collective *c, struct early *early) {
         return;
     }
     if (fits) c->step[i].state = STEP_ASKED;
-    c->team->unexpected_bytes -= early->len;
+    c->team->unexpected_bytes -= early_cost(early);
     uint32_t from = early->from;
     weft__early_drop(c->team->worker, early);
     if (!fits) weft__team_fail(c->team, WEFT_ERR_PROTOCOL, from);

@@ -4,6 +4,8 @@
 
 #include "steps.h"
 
+#define KNOWN_MOST (UINT64_C(1) << 60) /* bytes of all blocks of a group */
+
 /* ---- memory ---------------------------------------------------------------------------------- */
 
 /* Fresh memory costs a fault a page, more than the work that is done in it: the team keeps the
@@ -156,6 +158,18 @@ static void go_without(struct collective *c) {
             weft__team_misses(c->team, r);
 }
 
+/* They are what other members said: of one block no more than a call may ask for, and of all
+ * together so little that no sum of theirs passes 64 bits. */
+static bool are_sound(const struct coll_shape *shape) {
+    uint64_t most = ELEMENTS_MOST(shape->width, shape->size), sum = 0;
+    for (uint64_t i = 0; i < shape->n_known; i++) {
+        if (shape->known[i] > most) return false;
+        sum += shape->known[i];
+        if (sum > KNOWN_MOST / shape->width) return false;
+    }
+    return true;
+}
+
 /* The counts that came make the plan of the blocks. It has no steps by slots, whose uses are taken
  * in the order of calls. */
 void weft__steps_take_known(struct collective *c) {
@@ -164,8 +178,12 @@ void weft__steps_take_known(struct collective *c) {
     struct plan *plan = NULL;
     asked->shape.known = (const uint64_t *)(const void *)c->buffer[COLL_SCRATCH];
     asked->shape.n_known = c->plan->schedule->scratch / sizeof(uint64_t);
-    weft_status_t st = weft__plan_get(team, &team->plans, (enum coll_algorithm)c->call.algorithm,
-                                      &asked->shape, &plan);
+    weft_status_t st = WEFT_OK;
+    if (!are_sound(&asked->shape))
+        st = weft__fail(WEFT_ERR_TOO_BIG, "the counts of other members: too many elements");
+    if (st == WEFT_OK)
+        st = weft__plan_get(team, &team->plans, (enum coll_algorithm)c->call.algorithm,
+                            &asked->shape, &plan);
     if (st == WEFT_OK) {
         weft__steps_release(c); /* of the asking */
         c->plan = plan;
@@ -244,7 +262,7 @@ void weft__steps_unkeep(struct weft_coll *kept) {
 void weft__steps_release(struct collective *c) {
     for (uint32_t i = 0; i < n_steps_of(c); i++) {
         if (!c->step[i].early) continue;
-        c->team->unexpected_bytes -= c->step[i].early->len;
+        c->team->unexpected_bytes -= early_cost(c->step[i].early);
         weft__early_drop(c->team->worker, c->step[i].early);
     }
     if (c->exposed) weft_mem_put(c->exposed);

@@ -28,6 +28,7 @@ struct team_registry {
     struct list joins;   /* of workers that join a team */
     struct list orphans; /* messages of teams whose exchange is still in progress here */
     uint32_t n_orphans;
+    struct list incoming; /* long messages of agreements, on their way (agreement.c) */
     struct departed departed[DEPARTED_KEPT]; /* the latest ones, whose members may still ask */
     uint32_t n_departed;                     /* so far */
     void (*closed)(weft_worker_t *worker);   /* set: the worker waits for the last team */

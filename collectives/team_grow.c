@@ -273,7 +273,7 @@ static void take_part_alone(struct team_grow *g, weft_status_t status) {
 static weft_team_t *find_growing(struct team_registry *room, const struct coll_wire *wire) {
     list_for_each(at, &room->teams) {
         weft_team_t *team = list_of(at, weft_team_t, of_room);
-        if (team->id == wire->team && team->epoch == wire->epoch) return team;
+        if (team->id && team->id == wire->team && team->epoch == wire->epoch) return team;
     }
     return NULL;
 }

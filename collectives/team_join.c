@@ -219,7 +219,8 @@ static void join_received(weft_status_t status, void *arg) {
 
 static void take_records(struct join *join, const struct coll_wire *wire, weft_am_t *am) {
     size_t len = (size_t)join->exchange.size * MEMBER_RECORD_BYTES;
-    if (wire->tag || !join->records || join->n_receiving || am->len != len) {
+    bool in_time = join->exchanging && !join->n_receiving;
+    if (wire->tag || !join->records || !in_time || am->len != len) {
         join_refused(join, wire->tag ? refusal(wire->tag) : WEFT_ERR_PROTOCOL);
         return;
     }

@@ -1,0 +1,170 @@
+/* What a peer may say to a member: without the team's identity, in its name, or without end. The
+ * peer holds the key, and says it over an endpoint of its own. */
+#include <collectives/agreement.h>
+#include <collectives/call.h>
+#include <collectives/collective.h>
+#include <endpoints/messages/am.h>
+
+#include "team.h"
+
+/* Two members, and a worker beside them that is none. */
+enum { MEMBERS = 2, INTRUDER = MEMBERS };
+static struct crew c;
+static weft_ep_t *to_member;
+
+static void connect_intruder(void) {
+    uint8_t address[256];
+    size_t len = sizeof address;
+    CHECK_EQ(weft_worker_address(c.rank[0].worker, address, &len), WEFT_OK);
+    CHECK_EQ(weft_connect_address(c.rank[INTRUDER].worker, address, len, NULL, &to_member),
+             WEFT_OK);
+}
+
+static weft_status_t send_as(weft_ep_t *ep, enum coll_wire_id id, const struct coll_wire *wire,
+                             const void *bytes, size_t len, const weft_op_t *op) {
+    static uint8_t header[COLL_WIRE_BYTES];
+    weft_iov_t iov = {(void *)(uintptr_t)bytes, len};
+    weft__coll_wire_write(header, wire);
+    return weft__am_send(ep, &(struct am_send_args){id, header, sizeof header, &iov, len > 0, op});
+}
+
+static void two_members(const char *transports, const char *setting, const char *value) {
+    weft_setting_t one = {setting, value};
+    crew_workers(&c, MEMBERS + 1, transports, &one, setting != NULL);
+    c.size = MEMBERS;
+    crew_teams(&c);
+    c.size = MEMBERS + 1;
+    connect_intruder();
+}
+
+static uint64_t count(const char *name) {
+    return weft_worker_count(c.rank[0].worker, name);
+}
+
+/* ---- without the team's identity ------------------------------------------------------------- */
+
+/* 0 stands for an identity that is not known yet. */
+TEST(a_message_without_an_identity_reaches_no_team_in_its_exchange) {
+    static const enum coll_wire_id ids[] = {COLL_WIRE_DATA,  COLL_WIRE_GO,      COLL_WIRE_NOTICE,
+                                            COLL_WIRE_LEAVE, COLL_WIRE_RELEASE, COLL_WIRE_AGREE,
+                                            COLL_WIRE_LEFT,  COLL_WIRE_JOIN};
+    enum { IDS = sizeof ids / sizeof *ids };
+    static const uint8_t bytes[64];
+    crew_workers(&c, MEMBERS + 1, "self,tcp", NULL, 0);
+    c.size = MEMBERS;
+    crew_begin_teams(&c, 5000);
+    c.size = MEMBERS + 1;
+    c.copy_ctl.arrived = 0; /* the exchange waits */
+    connect_intruder();
+    for (int i = 0; i < IDS; i++) {
+        struct coll_wire wire = {.from = 1, .seq = i == 6 ? 1 : 0, .tag = (uint32_t)-3};
+        CHECK(send_as(to_member, ids[i], &wire, bytes, i < 2 ? 0 : sizeof bytes, NULL) >= 0);
+    }
+    UNTIL(&c, count("am.received") >= IDS);
+    CHECK_EQ(count("peer.violations"), 0);
+    c.copy_ctl.arrived = MEMBERS;
+    UNTIL(&c, all_ready(&c));
+    for (uint32_t r = 0; r < MEMBERS; r++) CHECK_EQ(c.rank[r].ready, WEFT_OK);
+    EVERYBODY(&c, weft_barrier(me->team, OP_OF(me)));
+    crew_down(&c);
+}
+
+/* ---- in a member's name, without end --------------------------------------------------------- */
+
+/* A message of no bytes takes memory as long as the collective that it names has not begun. */
+TEST(empty_messages_of_collectives_to_come_are_bounded) {
+    two_members("self,tcp", "coll.unexpected_bytes", "64k");
+    for (uint32_t i = 0; i < 20000 && c.rank[0].team->status == WEFT_OK; i++) {
+        struct coll_wire wire = {.team = c.rank[0].team->id, .from = 1, .seq = 1000 + i, .tag = i};
+        CHECK(send_as(to_member, i % 2 ? COLL_WIRE_GO : COLL_WIRE_DATA, &wire, NULL, 0, NULL) >= 0);
+        if (i % 64 == 0) crew_turn(&c);
+    }
+    CHECK_EQ(c.rank[0].team->status, WEFT_ERR_QUOTA);
+    crew_down(&c);
+}
+
+static void note_end(weft_status_t status, void *arg) {
+    *(weft_status_t *)arg = status;
+}
+
+/* The bytes of a long message of an agreement are on their way when the worker ends. */
+TEST(a_worker_ends_while_a_message_of_an_agreement_arrives) {
+    static uint8_t bytes[1024];
+    weft_status_t sent = WEFT_IN_PROGRESS;
+    two_members("self,tcp", NULL, NULL);
+    uint64_t before = count("am.received");
+    struct coll_wire wire = {.team = c.rank[0].team->id, .from = 1, .tag = AGREE_CONTRIBUTE};
+    weft_op_t op = {.done = note_end, .arg = &sent, .flags = WEFT_AM_RENDEZVOUS};
+    CHECK(send_as(to_member, COLL_WIRE_AGREE, &wire, bytes, sizeof bytes, &op) >= 0);
+    double end = now_s() + 20;
+    while (count("am.received") == before && now_s() < end) {
+        weft_worker_progress(c.rank[0].worker, 0);
+        if (count("am.received") == before) weft_worker_progress(c.rank[INTRUDER].worker, 0);
+    }
+    CHECK(count("am.received") > before);
+    vanish(&c, 0);
+    crew_down(&c);
+}
+
+/* ---- to a worker that joins ------------------------------------------------------------------ */
+
+/* The inviter sends the records of all before the worker has given its own. */
+static void hurry(weft_ep_t *ep, weft_am_t *am, void *arg) {
+    static const uint8_t records[2 * MEMBER_RECORD_BYTES];
+    struct coll_wire wire, answer;
+    CHECK(weft__coll_wire_read(am->header, am->header_len, &wire));
+    answer = (struct coll_wire){
+        .team = wire.team, .epoch = wire.epoch, .seq = wire.seq, .from = 1, .stream = 2};
+    CHECK(send_as(ep, COLL_WIRE_WELCOME, &answer, NULL, 0, NULL) >= 0);
+    CHECK(send_as(ep, COLL_WIRE_RECORDS, &answer, records, sizeof records, NULL) >= 0);
+}
+
+TEST(records_that_come_before_their_time_end_a_join) {
+    uint8_t invitation[WEFT_TEAM_INVITATION_MAX];
+    size_t len = sizeof invitation - INVITATION_HEAD;
+    crew_workers(&c, 2, "self,tcp", NULL, 0);
+    CHECK_EQ(weft__am_handler_set(c.rank[1].worker, COLL_WIRE_JOIN, hurry, NULL), WEFT_OK);
+    weft__invitation_write(invitation, &(struct coll_invitation){.team = 77});
+    CHECK_EQ(weft_worker_address(c.rank[1].worker, invitation + INVITATION_HEAD, &len), WEFT_OK);
+    weft_team_params_t params = {
+        .on_ready = on_team_ready, .arg = &c.rank[0], .deadline_ms = 10000};
+    c.rank[0].ready = WEFT_IN_PROGRESS;
+    CHECK_EQ(weft_team_join(c.rank[0].worker, invitation, INVITATION_HEAD + len, &params), WEFT_OK);
+    UNTIL(&c, c.rank[0].ready_calls);
+    CHECK_EQ(c.rank[0].ready, WEFT_ERR_PROTOCOL);
+    crew_down(&c);
+}
+
+/* ---- counts that members ask for ------------------------------------------------------------- */
+
+/* Blocks whose sum passes 64 bits would lie in memory that is too short for each of them. */
+TEST(counts_of_other_members_that_are_too_large_end_the_team) {
+    static int64_t in[8], out[8];
+    enum { N = 4, ROOT = 3 };
+    static const uint64_t counts[N] = {2, 2, 2, 2};
+    static const weft_setting_t settings[] = {
+        {"coll.per_host", "2"}, {"coll.algorithms", "gatherv=hierarchy"}, {"coll.slot", "0"}};
+    crew_workers(&c, N, "self,tcp", settings, 3);
+    crew_teams(&c);
+    for (uint32_t r = 0; r < N; r++) {
+        weft_coll_args_t args = {.kind = WEFT_COLL_GATHERV,
+                                 .type = WEFT_INT64,
+                                 .root = ROOT,
+                                 .src = in,
+                                 .dst = out,
+                                 .count = 2,
+                                 .dst_counts = counts};
+        struct coll_call call;
+        bool nothing;
+        void *kept = talloc_new(NULL);
+        expect_outcome(&c.rank[r]);
+        CHECK_EQ(weft__coll_resolve(c.rank[r].team, &args, 0, kept, &call, &nothing), WEFT_OK);
+        CHECK_EQ(call.algorithm, ALGORITHM_GATHERV_hierarchy);
+        if (r == 1) call.count = (UINT64_C(1) << 61) - 1; /* no check of a hostile member's own */
+        posted(&c.rank[r], weft__collective_start(c.rank[r].team, &call, OP_OF(&c.rank[r]), NULL));
+        talloc_free(kept);
+    }
+    UNTIL(&c, c.rank[0].outcome_calls);
+    CHECK_EQ(c.rank[0].outcome, WEFT_ERR_TOO_BIG);
+    crew_down(&c);
+}
