@@ -64,12 +64,7 @@ static bool is_left_behind(const struct link *link, const struct wire_open *open
            !weft__idmap_find(&worker->listeners, open->listener) && list_empty(&link->endpoints);
 }
 
-/* A rail is closed with its link, whatever is on it. */
 void weft__ep_on_open(struct link *link, struct lane *lane, const struct wire_open *open) {
-    if (link->more->main) {
-        weft__link_violation(link, "an endpoint on a rail");
-        return;
-    }
     if (is_left_behind(link, open)) {
         weft__link_close(link);
         return;

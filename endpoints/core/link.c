@@ -545,12 +545,21 @@ void weft__link_violation(struct link *link, const char *what) {
                                "protocol violation: malformed or unexpected message: %s", what));
 }
 
-struct link *weft__link_of(struct lane *lane, const char *what) {
+static struct link *link_of_any(struct lane *lane, const char *what, bool of_rail) {
     struct link *link = weft__lane_link(lane);
     if (!link || link_is_over(&link->core.fsm)) return NULL;
-    if (link_is_up(&link->core.fsm)) return link;
-    weft__link_violation(link, what);
+    bool is_up = link_is_up(&link->core.fsm);
+    if (is_up && (of_rail || link->role != LINK_RAIL)) return link;
+    weft__link_violation(link, is_up ? "message that a rail does not bring" : what);
     return NULL;
+}
+
+struct link *weft__link_of(struct lane *lane, const char *what) {
+    return link_of_any(lane, what, false);
+}
+
+struct link *weft__link_or_rail_of(struct lane *lane, const char *what) {
+    return link_of_any(lane, what, true);
 }
 
 /* The peer's worker id by the lane's handshake; HELLO must have the same. 0: the lane has none. */

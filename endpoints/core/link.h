@@ -208,8 +208,10 @@ void weft__link_submit_all(struct link *link, struct list *queue);
 void weft__link_submit_first(struct link *link, struct list *queue);
 
 /* The link of a received message. NULL if the lane has none, or the link closes. Before the
- * handshake the message is a violation, and this returns NULL. */
+ * handshake, and on a rail, the message is a violation, and this returns NULL. */
 struct link *weft__link_of(struct lane *lane, const char *what);
+/* The same for what a rail may bring: pieces of large messages. */
+struct link *weft__link_or_rail_of(struct lane *lane, const char *what);
 
 /* A protocol violation of the peer: the link is lost. */
 void weft__link_violation(struct link *link, const char *what);

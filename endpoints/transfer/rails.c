@@ -126,10 +126,6 @@ static void gone(struct link *link, uint32_t number) {
 }
 
 void weft__on_rail(struct link *link, struct lane *lane, const struct wire_one *one) {
-    if (link->more->main) {
-        weft__link_violation(link, "rail");
-        return;
-    }
     const struct rails *rails = link->more->rails;
     bool dialed = link->dialed, asked = dialed && rails && rails->asked > 0;
     if (one->request & rail_gone)
@@ -375,7 +371,7 @@ static void note_rate(struct link *link, struct link *of, uint64_t bytes_per_sec
 }
 
 void weft__on_rail_rate(struct link *link, struct lane *lane, const struct wire_credit *rate) {
-    if (rate->bytes == 0 || link->more->main) {
+    if (rate->bytes == 0) {
         weft__link_violation(link, "rail rate");
         return;
     }

@@ -320,7 +320,7 @@ const struct request_kind weft__written_kind = {
 };
 
 void weft__on_data(struct lane *lane, unsigned id, const void *data, size_t len) {
-    struct link *link = weft__link_of(lane, "data before hello");
+    struct link *link = weft__link_or_rail_of(lane, "data before hello");
     struct wire_data piece;
     if (!link) return;
     if (!weft__wire_read_data(data, len, &piece)) {
