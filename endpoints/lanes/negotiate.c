@@ -139,7 +139,7 @@ static void expect(struct lane_negotiation *b) {
     do b->number = (uint32_t)weft__random(b->lanes->worker->reactor);
     while (b->number == 0);
     (void)adopt_negotiation(b); /* if not now, review() tries again */
-    if (weft__switch_expect(b->link, b->number) < 0) later(b, NEGOTIATE_EV_FAILED);
+    if (weft__switch_expect(b->link, iface_of(b), b->number) < 0) later(b, NEGOTIATE_EV_FAILED);
 }
 
 static void dial_negotiation(struct lane_negotiation *b) {

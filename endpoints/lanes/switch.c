@@ -303,10 +303,11 @@ static weft_status_t may_join(struct link *link) {
     return switch_is_alone(&s->core.fsm) ? WEFT_OK : WEFT_ERR_BUSY;
 }
 
-weft_status_t weft__switch_expect(struct link *link, uint32_t number) {
+weft_status_t weft__switch_expect(struct link *link, const struct iface *iface, uint32_t number) {
     weft_status_t st = may_join(link);
     if (st < 0) return st;
     link->more->switching->number = number;
+    link->more->switching->expected = iface;
     step_switch(link->more->switching, SWITCH_EV_EXPECT);
     return WEFT_OK;
 }
@@ -366,17 +367,20 @@ weft_status_t weft__switch_back(struct link *link) {
 
 /* ---- the other lane */
 
-static bool expects(const struct link *link, const struct wire_hello *hello) {
+/* Its slot is one of that transport. */
+static bool expects(const struct link *link, const struct link *accepted,
+                    const struct wire_hello *hello) {
     const struct switching *s = link->more->switching;
     return link->peer == hello->worker && link_is_up(&link->core.fsm) && s &&
-           switch_is_expecting(&s->core.fsm) && s->number && s->number == hello->listener;
+           switch_is_expecting(&s->core.fsm) && s->number && s->number == hello->listener &&
+           s->expected == accepted->lanes[0]->iface;
 }
 
 bool weft__switch_handshakes(struct link *accepted, const struct wire_hello *hello) {
     struct list *links = &accepted->worker->links;
     list_for_each(n, links) {
         struct link *link = list_of(n, struct link, of_worker);
-        if (link == accepted || !expects(link, hello)) continue;
+        if (link == accepted || !expects(link, accepted, hello)) continue;
         link->more->switching->number = 0;
         link->more->switching->aux_link = accepted;
         accepted->more->main = link;

@@ -25,8 +25,9 @@ enum { SWITCH_HOLD = 1 << 20, SWITCH_SLACK = 1 << 20, SWITCH_MESSAGE = 64 };
 /* ---- called by negotiate.c. BUSY: the link has another lane or expects one. CLOSED: it is not
  * up. NO_MEMORY */
 
-/* An accepted lane whose hello carries this number (not 0) is the other lane of this link. */
-weft_status_t weft__switch_expect(struct link *link, uint32_t number);
+/* An accepted lane of `iface` whose hello carries this number (not 0) is the other lane of this
+ * link. */
+weft_status_t weft__switch_expect(struct link *link, const struct iface *iface, uint32_t number);
 /* Dials the other lane. On success a later turn calls weft__lanes_joined or
  * weft__lanes_join_failed. */
 weft_status_t weft__switch_dial(struct link *link, struct iface *iface, const void *address,

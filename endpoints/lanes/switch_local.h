@@ -23,6 +23,7 @@ struct switching {
     struct lane *lane[2];             /* by the numbers of the core; NULL: not there */
     const lane_am_fn *received_by[2]; /* the handlers of a lane, while its messages are held back */
     uint32_t number;                  /* that the expected lane presents */
+    const struct iface *expected;     /* that it comes by */
     bool running, taking;
     bool flushing, flush_again;
     uint32_t waits;       /* one-sided operations under way, and the flush */

@@ -220,33 +220,70 @@ TEST(places_of_those_that_never_come_are_free_again) {
     raw_close(&raw);
 }
 
-/* A lane that joins a link belongs to it. It has no ticket, and no log of its own. */
-TEST(a_lane_that_was_granted_cannot_ask_to_be_survived) {
-    struct wire_message m;
-    struct wire_hello answer = {0};
+/* The number of the lane that was granted last. */
+static uint32_t granted_number(void) {
     uint32_t number = 0;
-    raw_open(&raw, "shm,tcp", on, sizeof on / sizeof *on);
-    CHECK(begin(EXPECTS));
     for (unsigned i = 0; i < raw.n_received; i++) /* behind the kind and the epoch */
         if (raw.received[i].id == WIRE_LANE) memcpy(&number, raw.received[i].bytes + 5, 4);
-    CHECK(number);
-    struct iface *shm = raw.iface, *tcp = raw_iface(&raw, "tcp");
-    struct lane *first = raw.lane;
-    raw.iface = tcp;
+    return number;
+}
+
+/* Another lane of the raw peer's presents the number, and is answered or lost. */
+static struct wire_hello present(struct iface *iface, const char *name, uint16_t flags,
+                                 uint32_t number) {
+    struct wire_message m;
+    struct wire_hello answer = {0};
+    raw.iface = iface;
     raw.lane = NULL;
-    raw_dial(&raw, "tcp");
+    raw_dial(&raw, name);
     raw.n_received = 0;
-    weft__wire_hello(
-        &m, (struct wire_hello){.version = WIRE_VERSION,
-                                .flags = WIRE_HELLO_EXTRA | WIRE_HELLO_LANE | WIRE_HELLO_SURVIVES,
-                                .listener = number,
-                                .worker = RAW_ID});
+    weft__wire_hello(&m, (struct wire_hello){.version = WIRE_VERSION,
+                                             .flags = WIRE_HELLO_EXTRA | WIRE_HELLO_LANE | flags,
+                                             .listener = number,
+                                             .worker = RAW_ID});
     CHECK(send_message(&raw, &m));
-    RAW_UNTIL(&raw, received(&raw, WIRE_HELLO));
+    RAW_UNTIL(&raw, received(&raw, WIRE_HELLO) || raw.down);
     for (unsigned i = 0; i < raw.n_received; i++)
         if (raw.received[i].id == WIRE_HELLO)
             CHECK(weft__wire_read_hello(raw.received[i].bytes, raw.received[i].len, &answer));
-    CHECK(!(answer.flags & WIRE_HELLO_SURVIVES));
+    return answer;
+}
+
+/* The worker gave a slot of shared memory, and perhaps no connection may carry this link. */
+TEST(a_lane_that_was_granted_comes_by_its_own_transport) {
+    raw_open(&raw, "shm,tcp", on, sizeof on / sizeof *on);
+    CHECK(begin(EXPECTS));
+    uint32_t number = granted_number();
+    CHECK(number);
+    struct iface *shm = raw.iface, *tcp = raw_iface(&raw, "tcp");
+    struct lane *first = raw.lane;
+    CHECK(!present(tcp, "tcp", 0, number).worker);
+    raw_hang_up(&raw);
+    CHECK_EQ(raw.victim_errors, 0);
+    CHECK(present(shm, "shm", 0, number).worker); /* it is still expected */
+    raw_hang_up(&raw);
+    raw.lane = first;
+    raw_hang_up(&raw);
+    tcp->ops->close(tcp);
+    raw_close(&raw);
+}
+
+/* A lane that joins a link belongs to it. It has no ticket, and no log of its own. */
+TEST(a_lane_that_was_granted_cannot_ask_to_be_survived) {
+    uint8_t address[LANE_ADDRESS_MAX];
+    size_t len = sizeof address;
+    raw_open(&raw, "shm,tcp", on, sizeof on / sizeof *on);
+    raw_dial(&raw, "shm");
+    handshake(WIRE_HELLO_LANES);
+    struct iface *shm = raw.iface, *tcp = raw_iface(&raw, "tcp");
+    struct lane *first = raw.lane;
+    CHECK_EQ(tcp->ops->address(tcp, address, &len), 0);
+    ask(own_epoch(0), "tcp", address, (uint8_t)len);
+    RAW_UNTIL(&raw, answered() == LANE_GRANT);
+    uint32_t number = granted_number();
+    CHECK(number);
+    struct wire_hello answer = present(tcp, "tcp", WIRE_HELLO_SURVIVES, number);
+    CHECK(answer.worker && !(answer.flags & WIRE_HELLO_SURVIVES));
     raw_hang_up(&raw);
     raw.iface = shm;
     raw.lane = first;

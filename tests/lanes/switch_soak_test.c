@@ -286,15 +286,17 @@ static bool is_idle(void) {
 
 /* ---- switching: side 0 says what is to be done */
 
+static struct iface *own_shm(void) {
+    return weft__worker_iface(my.worker, "shm", 3);
+}
 static weft_status_t dial(uint32_t number) {
-    struct iface *shm = weft__worker_iface(my.worker, "shm", 3);
-    return weft__switch_dial(my.ep->link, shm, shared->side[!my.me].shm,
+    return weft__switch_dial(my.ep->link, own_shm(), shared->side[!my.me].shm,
                              shared->side[!my.me].shm_len, true, number);
 }
 static void on_word(weft_ep_t *ep, weft_am_t *am, void *arg) {
     uint32_t id = (uint32_t)(uintptr_t)arg, number;
     memcpy(&number, am->header, sizeof number);
-    weft_status_t st = id == EXPECT ? weft__switch_expect(ep->link, number)
+    weft_status_t st = id == EXPECT ? weft__switch_expect(ep->link, own_shm(), number)
                        : id == DIAL ? dial(number)
                                     : weft__switch_back(ep->link);
     (void)weft_am_send(ep, ANSWER, &st, sizeof st, NULL, 0, NULL);
@@ -334,7 +336,7 @@ static void there(uint32_t n) {
         while ((st = notify(EXPECT, n)) == WEFT_ERR_BUSY) continue;
         if (st == WEFT_OK) st = dial(n);
     } else {
-        st = weft__switch_expect(my.ep->link, n);
+        st = weft__switch_expect(my.ep->link, own_shm(), n);
         while (st == WEFT_OK && (st = notify(DIAL, n)) == WEFT_ERR_BUSY) st = WEFT_OK;
     }
     if (st < 0) printf("  switch %u: %s\n", n, weft_status_name(st)), exit(1);

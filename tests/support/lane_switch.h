@@ -461,7 +461,7 @@ static weft_status_t pair_join(struct pair *p, int dialer, const char *name, boo
     struct iface *here = weft__worker_iface(p->worker[dialer], name, strlen(name)),
                  *there = weft__worker_iface(p->worker[!dialer], name, strlen(name));
     CHECK_EQ(there->ops->address(there, address, &len), 0);
-    weft_status_t st = weft__switch_expect(link_of(p, !dialer), ++p->number);
+    weft_status_t st = weft__switch_expect(link_of(p, !dialer), there, ++p->number);
     if (st == WEFT_OK)
         st = weft__switch_dial(link_of(p, dialer), here, address, len, scarce, p->number);
     return st;
