@@ -61,7 +61,8 @@ static struct task *crew_take(struct graph_thread *t) {
 
 static bool anything_for(struct graph_thread *t) {
     if (has_tasks(&t->own) || has_tasks(t->gpus) || has_tasks(t->node)) return true;
-    if (t->index > 0 && (has_tasks(&t->graph->wide) || atomic_load(&t->graph->collecting)))
+    if (t->index > 0 && (has_tasks(&t->graph->wide) || atomic_load(&t->graph->collecting) ||
+                         atomic_load(&t->graph->empty)))
         return true;
     for (uint32_t i = 0; i < t->graph->n_threads; i++)
         if (!deque_is_empty(&t->graph->thread[i].deque)) return true;
@@ -170,6 +171,7 @@ void weft__crew_help(weft_graph_t *graph) {
 static void *thread_main(void *arg) {
     struct graph_thread *t = arg;
     while (!atomic_load(&t->graph->ends)) {
+        if (weft__graph_end_empty(t->graph)) continue;
         struct task *task = crew_take(t);
         if (task)
             run_one(t, task);

@@ -354,6 +354,12 @@ void weft__graph_end_run(weft_graph_t *graph) {
     if (unwanted_by) (void)weft_worker_post(unwanted_by, destroy_unwanted, graph);
 }
 
+bool weft__graph_end_empty(weft_graph_t *graph) {
+    if (!atomic_load(&graph->empty) || !atomic_exchange(&graph->empty, false)) return false;
+    weft__graph_end_run(graph);
+    return true;
+}
+
 void weft__graph_task_ended(weft_graph_t *graph) {
     uint32_t ended = atomic_fetch_add(&graph->n_ended, 1) + 1;
     report_progress(graph, ended, ended == graph->n_own);
@@ -406,7 +412,7 @@ static weft_status_t begin_run(weft_graph_t *graph, struct graph_notice *notice,
     weft__results_count_uses(graph);
     atomic_store(&graph->n_ended, 0);
     atomic_store(&graph->n_left, weft__graph_count(graph) + (graph->ranks != NULL));
-    atomic_store(&graph->running, graph->n_tasks > 0 || graph->ranks);
+    atomic_store(&graph->running, graph->n_tasks > 0 || graph->ranks || notice);
     *n_first_p = 0;
     weft__bar_begin(&graph->bar,
                     graph->ranks && graph->ranks->rank > 0 ? 0 : graph->params.progress_bar);
@@ -431,10 +437,9 @@ weft_status_t weft_graph_run(weft_graph_t *graph, weft_worker_t *worker, weft_do
         free(notice);
         return st;
     }
-    if (graph->n_tasks == 0 && !graph->ranks)
-        weft__graph_end_run(graph);
-    else
-        weft__crew_wake(graph, n);
+    bool empty = graph->n_tasks == 0 && !graph->ranks;
+    if (empty) atomic_store(&graph->empty, true);
+    weft__crew_wake(graph, empty ? graph->n_threads : n);
     return WEFT_IN_PROGRESS;
 }
 

@@ -100,6 +100,7 @@ struct weft_graph {
     atomic_uint n_sleeping;
     atomic_uint n_ended, n_left; /* tasks: n_left falls after progress was reported */
     atomic_bool running, ends, cancelled;
+    atomic_bool empty; /* a run without tasks begins: a thread of the graph ends it */
     bool unwanted;   /* destroyed within a callback of the worker: it goes when its run has ended */
     atomic_int stop; /* a weft_status_t: not OK: tasks are skipped */
     atomic_uint failed;
@@ -153,6 +154,8 @@ void weft__graph_left(weft_graph_t *graph);
 uint32_t weft__graph_count(weft_graph_t *graph);
 /* The tasks that miss no input are ready. Returns how many threads may be woken. */
 uint32_t weft__graph_push_first(weft_graph_t *graph);
+/* Ends a run without tasks. False: there is none. */
+bool weft__graph_end_empty(weft_graph_t *graph);
 /* All members, if there are several, have ended it. */
 void weft__graph_end_run(weft_graph_t *graph);
 /* The run stops, for the first reason. */

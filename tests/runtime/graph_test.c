@@ -66,6 +66,36 @@ TEST(a_graph_without_tasks_is_done) {
     weft_graph_destroy(NULL);
 }
 
+struct call {
+    atomic_int calls;
+    weft_status_t status;
+    pthread_t by;
+};
+
+static void note_call(weft_status_t status, void *arg) {
+    struct call *call = arg;
+    call->status = status;
+    call->by = pthread_self();
+    atomic_fetch_add(&call->calls, 1);
+}
+
+TEST(a_graph_without_tasks_is_done_behind_the_call) {
+    weft_graph_t *graph = graph_of(2);
+    for (int run = 1; run <= 100; run++) {
+        struct call call = {0};
+        weft_status_t st;
+        while ((st = weft_graph_run(graph, NULL, note_call, &call)) == WEFT_ERR_BUSY) sched_yield();
+        CHECK_EQ(st, WEFT_IN_PROGRESS);
+        while (!atomic_load(&call.calls)) sched_yield();
+        CHECK_EQ(call.status, WEFT_OK);
+        CHECK(!pthread_equal(call.by, pthread_self()));
+    }
+    struct call last = {0};
+    CHECK_EQ(weft_graph_run(graph, NULL, note_call, &last), WEFT_IN_PROGRESS);
+    weft_graph_destroy(graph);
+    CHECK_EQ(atomic_load(&last.calls), 1);
+}
+
 static atomic_uint n_calls;
 static weft_status_t count_call(weft_task_call_t *call) {
     atomic_fetch_add(&n_calls, 1);
