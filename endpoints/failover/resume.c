@@ -34,6 +34,7 @@ static void drop_resume(struct lane *raw) {
 static void drop_lane(struct retain *r) {
     struct lane *raw = r->raw;
     if (!raw) return;
+    weft__timer_stop(retain_reactor(r), &r->due);
     weft__retain_end_run(r);
     r->lane.ops = &weft__retain_ops_shut;
     r->raw = NULL;
@@ -211,11 +212,16 @@ static void disarm(struct retain *r) {
 }
 
 /* The first try is due at once. */
+static uint64_t next_wait(struct retain *r) {
+    uint64_t wait = r->back_off;
+    r->back_off = wait == 0 ? RETAIN_FIRST : wait > RETAIN_LAST / 2 ? RETAIN_LAST : 2 * wait;
+    return wait;
+}
+
 static void again(struct retain *r) {
     struct reactor *reactor = retain_reactor(r);
     if (!r->link->dialed) return;
-    uint64_t wait = r->back_off;
-    r->back_off = wait == 0 ? RETAIN_FIRST : wait > RETAIN_LAST / 2 ? RETAIN_LAST : 2 * wait;
+    uint64_t wait = next_wait(r);
     if (weft__timer_start(reactor, &r->due, weft__now(reactor) + wait) == WEFT_OK) return;
     r->fails = WEFT_ERR_NO_MEMORY;
     retain_later(r);
@@ -223,6 +229,10 @@ static void again(struct retain *r) {
 
 static void due(struct timer *timer) {
     struct retain *r = list_of(timer, struct retain, due);
+    if (resume_is_steady(&r->core.fsm)) {
+        weft__retain_pump(r);
+        return;
+    }
     step_resume(r, resume_is_adrift(&r->core.fsm) ? RESUME_EV_DUE : RESUME_EV_MISSED);
 }
 
@@ -350,6 +360,30 @@ void weft__retain_emptied(struct retain *r) {
 void weft__retain_broke(struct retain *r, weft_status_t status) {
     r->lost = status;
     retain_later(r);
+}
+
+/* The lane is good. If this side closed it, the peer would take that for the end of the link. */
+void weft__retain_awaits_memory(struct retain *r, weft_status_t status) {
+    struct reactor *reactor = retain_reactor(r);
+    weft_context_t *context = r->link->worker->context;
+    uint64_t now = weft__now(reactor), wait = next_wait(r),
+             most = weft__setting_u64(context, SETTING_FAILOVER_TIMEOUT) * NS_PER_MS;
+    if (!r->cause)
+        r->cause =
+            weft__cause_new(r->link->worker, status, "no memory to send again what the peer lacks");
+    bool bounded = weft__timer_running(&r->give_up) ||
+                   weft__timer_start(reactor, &r->give_up, now + most) == WEFT_OK;
+    if (bounded && weft__timer_start(reactor, &r->due, now + wait) == WEFT_OK) return;
+    r->fails = status;
+    retain_later(r);
+}
+
+void weft__retain_sent_again(struct retain *r) {
+    weft__timer_stop(retain_reactor(r), &r->due);
+    weft__timer_stop(retain_reactor(r), &r->give_up);
+    weft__cause_drop(r->cause);
+    r->cause = NULL;
+    r->back_off = 0;
 }
 
 /* What ended the wait for another lane, and what ended the lane before. */

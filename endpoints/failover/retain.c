@@ -340,24 +340,25 @@ static weft_status_t send_again(struct retain *r, struct retained *m) {
     return st == WEFT_IN_PROGRESS ? WEFT_OK : st;
 }
 
-/* False: the lane has no room, or is broken. */
-static bool resend(struct retain *r) {
+/* NO_RESOURCE: the lane has no room. IN_PROGRESS: it is broken, or memory is awaited. */
+static weft_status_t resend(struct retain *r) {
     struct retained *m;
     while ((m = weft__retain_log_at(&r->at)) != NULL) {
         /* What the peer has may be here still: an earlier lane has not given it back. */
         bool goes = !m->flush && r->again >= r->core.acked;
         weft_status_t st = goes ? send_again(r, m) : WEFT_OK;
-        if (st == WEFT_NO_RESOURCE) return false;
+        if (st == WEFT_NO_RESOURCE) return st;
         if (st < 0) {
-            weft__retain_broke(r, st);
-            return false;
+            (st == WEFT_ERR_NO_MEMORY ? weft__retain_awaits_memory : weft__retain_broke)(r, st);
+            return WEFT_IN_PROGRESS;
         }
         r->again += !m->flush;
         if (goes) r->link->worker->count->lanes_resent += m->len + in_flight_len(m);
         retain_log_next(&r->at, size_of(m));
     }
     r->lane.ops = &weft__retain_ops_open;
-    return true;
+    weft__retain_sent_again(r);
+    return WEFT_OK;
 }
 
 /* ---- words ----------------------------------------------------------------------------------- */
@@ -399,7 +400,8 @@ void weft__retain_request(struct retain *r) {
 static weft_status_t retain_go(struct retain *r) {
     r->raw_full = false;
     if (!send_all(r)) return WEFT_NO_RESOURCE;
-    if (r->lane.ops != &weft__retain_ops_open && !resend(r)) return WEFT_NO_RESOURCE;
+    weft_status_t st = r->lane.ops == &weft__retain_ops_open ? WEFT_OK : resend(r);
+    if (st != WEFT_OK) return st;
     while (pending_queue_retry(&r->queue)) continue;
     if (pending_queue_waits(&r->queue) && r->log_full) weft__retain_request(r);
     return r->raw_full && pending_queue_waits(&r->queue) ? WEFT_NO_RESOURCE : WEFT_OK;

@@ -80,8 +80,9 @@ struct retain {
     struct cause *cause; /* of the last loss; NULL: unknown */
     uint32_t refused;    /* tries in a row */
     uint64_t back_off;
-    struct timer due, give_up, close_at; /* `due`: the next try, or the end of one */
-    struct process process;              /* of the peer, watched while no lane is in use */
+    /* `due`: the next try, or the end of one; also to send again when there may be memory */
+    struct timer due, give_up, close_at;
+    struct process process; /* of the peer, watched while no lane is in use */
     uint8_t ticket[WIRE_TICKET];
     void *address; /* dialed: where to, unless the link has a URI */
     size_t address_len;
@@ -152,8 +153,11 @@ void weft__retain_came_home(struct retain_log *log);
 void weft__retain_rewind(struct retain *r);
 void weft__retain_request(struct retain *r); /* requests an acknowledgement */
 void weft__retain_words(struct retain *r);
-/* Called within a turn: a lane failed; the log is empty. */
+/* Called within a turn: a lane failed; it lacks memory to send again what is kept, which ends the
+ * link after failover.timeout; it has sent all of that; the log is empty. */
 void weft__retain_broke(struct retain *r, weft_status_t status);
+void weft__retain_awaits_memory(struct retain *r, weft_status_t status);
+void weft__retain_sent_again(struct retain *r);
 void weft__retain_emptied(struct retain *r);
 
 #endif
