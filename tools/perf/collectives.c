@@ -1,8 +1,10 @@
 /* Collectives back to back. The root of a broadcast rotates, so that no rank runs ahead. */
-#include "perf.h"
+#include <collectives/schedule.h>
 #include <stdlib.h>
 #include <string.h>
 #include <wchar.h>
+
+#include "perf.h"
 
 enum { WARM_UP = 20 };
 /*
@@ -67,6 +69,7 @@ static uint32_t n_blocks(const struct perf *p, enum blocks blocks) {
 /* Of a v-form: equal blocks, so that it is compared with the form without counts. */
 static const uint64_t *equal_counts(const struct perf *p, size_t count) {
     static uint64_t counts[PERF_RANKS];
+    if (weft__coll_is_even((enum coll_kind)collective_of(p)->kind)) return NULL;
     uint32_t n = p->size > NEIGHBORS ? p->size : NEIGHBORS;
     for (uint32_t r = 0; r < n; r++) counts[r] = count;
     return counts;
@@ -94,7 +97,7 @@ static weft_coll_args_t args_of(const struct perf *p, size_t size, uint32_t root
     return (weft_coll_args_t){.kind = it->kind,
                               .src_counts = counts,
                               .dst_counts = counts,
-                              .graph = ring(p),
+                              .graph = it->given == FOR_NEIGHBORS ? ring(p) : NULL,
                               .src = it->kind == WEFT_COLL_BCAST ? NULL : p->out,
                               .dst = it->kind == WEFT_COLL_BCAST ? p->out : p->in,
                               .count = count,
