@@ -10,9 +10,7 @@
 
 #define REFUSE(field, why) return weft__fail(WEFT_ERR_INVALID_PARAM, field ": " why)
 
-/* What each kind has of a description. */
-enum { ROOTED = 1, REDUCES = 2, V_SRC = 4, V_DST = 8, SIGNALS = 16 };
-static const uint8_t traits[N_COLL_KINDS] = {
+const uint8_t weft__coll_traits[N_COLL_KINDS] = {
     [COLL_BARRIER] = SIGNALS,
     [COLL_FANIN] = SIGNALS | ROOTED,
     [COLL_FANOUT] = SIGNALS | ROOTED,
@@ -54,7 +52,7 @@ static weft_status_t take_members(const weft_team_t *team, const weft_coll_args_
             REFUSE("args->members", "this member is none of them");
     }
     call->root = 0;
-    if (!(traits[call->kind] & ROOTED)) return WEFT_OK;
+    if (!(weft__coll_traits[call->kind] & ROOTED)) return WEFT_OK;
     if (args->root >= team->size) REFUSE("root", "not below the team's size");
     call->root = coll_index(call, args->root);
     if (call->root == UINT32_MAX) REFUSE("args->root", "none of the members");
@@ -87,21 +85,29 @@ static weft_status_t take_reduction(const weft_team_t *team, const weft_coll_arg
 static weft_status_t take_type(const weft_team_t *team, const weft_coll_args_t *args,
                                bool fixed_order, struct coll_call *call) {
     call->width = 1;
-    if (traits[call->kind] & SIGNALS) return WEFT_OK;
+    if (weft__coll_traits[call->kind] & SIGNALS) return WEFT_OK;
     call->width = weft__type_width(team, args->type);
     call->type = args->type;
     call->reduction = args->reduction;
     if (call->width == 0) REFUSE("type", "not a datatype");
     if (args->type == WEFT_LONG_DOUBLE && !team->same_long_double)
         return weft__fail(WEFT_ERR_UNSUPPORTED, "type: long double differs between members");
-    return traits[call->kind] & REDUCES ? take_reduction(team, args, fixed_order, call) : WEFT_OK;
+    return weft__coll_traits[call->kind] & REDUCES ? take_reduction(team, args, fixed_order, call)
+                                                   : WEFT_OK;
 }
 
 /* ---- blocks ---------------------------------------------------------------------------------- */
 
+static uint64_t *room_for(struct coll_displacements *room, bool of_src, uint32_t n) {
+    if (room->few && n <= FEW_BLOCKS) return room->few[of_src];
+    if (!room->owner) room->owner = talloc_new(NULL);
+    return room->owner ? weft__alloc(room->owner, (n + 1) * sizeof(uint64_t), "displacements")
+                       : NULL;
+}
+
 /* Displacements that were not given: blocks in a row. */
-static weft_status_t in_a_row(void *kept, struct coll_vector *blocks, uint32_t n) {
-    uint64_t *offset = weft__alloc(kept, (n + 1) * sizeof *offset, "displacements"), sum = 0;
+static weft_status_t in_a_row(uint64_t *offset, struct coll_vector *blocks, uint32_t n) {
+    uint64_t sum = 0;
     if (!offset) return WEFT_ERR_NO_MEMORY;
     for (uint32_t i = 0; i < n; i++) {
         offset[i] = sum;
@@ -111,15 +117,16 @@ static weft_status_t in_a_row(void *kept, struct coll_vector *blocks, uint32_t n
     return WEFT_OK;
 }
 
-static weft_status_t take_blocks(void *kept, const uint64_t *counts, const uint64_t *displs,
-                                 uint32_t n, uint64_t most, struct coll_vector *blocks) {
+static weft_status_t take_blocks(struct coll_displacements *room, bool of_src,
+                                 const uint64_t *counts, const uint64_t *displs, uint32_t n,
+                                 uint64_t most, struct coll_vector *blocks) {
     if (!counts && n) REFUSE("counts", "NULL");
     if (!counts) return WEFT_OK;
     for (uint32_t i = 0; i < n; i++)
         if (counts[i] > most || (displs && displs[i] > most * n))
             return weft__fail(WEFT_ERR_TOO_BIG, "counts[%u]: too many elements", i);
     *blocks = (struct coll_vector){counts, displs};
-    return displs ? WEFT_OK : in_a_row(kept, blocks, n);
+    return displs ? WEFT_OK : in_a_row(room_for(room, of_src, n), blocks, n);
 }
 
 static weft_status_t take_graph(const weft_team_t *team, const weft_coll_args_t *args,
@@ -142,12 +149,13 @@ static weft_status_t take_graph(const weft_team_t *team, const weft_coll_args_t 
 }
 
 /* Some counts are given at the root only. */
-static weft_status_t take_counts(const weft_team_t *team, const weft_coll_args_t *args, void *kept,
-                                 struct coll_call *call) {
+static weft_status_t take_counts(const weft_team_t *team, const weft_coll_args_t *args,
+                                 struct coll_displacements *room, struct coll_call *call) {
     uint32_t size = coll_size(team, call), n_src = size, n_dst = size;
     uint32_t own = coll_index(call, team->rank);
     uint64_t most = ELEMENTS_MOST(call->width, size);
-    bool v_src = traits[call->kind] & V_SRC, v_dst = traits[call->kind] & V_DST;
+    bool v_src = weft__coll_traits[call->kind] & V_SRC,
+         v_dst = weft__coll_traits[call->kind] & V_DST;
     weft_status_t st = WEFT_OK;
     call->count = args->count;
     if (args->count > most) return weft__fail(WEFT_ERR_TOO_BIG, "count: %zu elements", args->count);
@@ -156,13 +164,14 @@ static weft_status_t take_counts(const weft_team_t *team, const weft_coll_args_t
         n_src = call->n_destinations;
         n_dst = call->n_sources;
     }
-    bool here = !(traits[call->kind] & ROOTED) || at_root(team, call);
+    bool here = !(weft__coll_traits[call->kind] & ROOTED) || at_root(team, call);
     bool row = call->kind == COLL_REDUCE_SCATTERV;
     if (st == WEFT_OK && v_src && here)
-        st = take_blocks(kept, args->src_counts, row ? NULL : args->src_displs, n_src, most,
+        st = take_blocks(room, true, args->src_counts, row ? NULL : args->src_displs, n_src, most,
                          &call->src_blocks);
     if (st == WEFT_OK && v_dst && here)
-        st = take_blocks(kept, args->dst_counts, args->dst_displs, n_dst, most, &call->dst_blocks);
+        st = take_blocks(room, false, args->dst_counts, args->dst_displs, n_dst, most,
+                         &call->dst_blocks);
     if (st < 0) return st;
     if (row) call->count = args->src_counts[own];
     if (call->kind == COLL_ALLGATHERV) call->count = args->dst_counts[own];
@@ -181,8 +190,7 @@ static uint64_t reach(const struct coll_shape *shape, struct coll_vector blocks,
     return most;
 }
 
-/* Bytes of SRC and DST at this member: 0 where there is none. */
-static void buffer_bytes(const struct coll_shape *shape, uint64_t *src_p, uint64_t *dst_p) {
+void weft__buffer_bytes(const struct coll_shape *shape, uint64_t *src_p, uint64_t *dst_p) {
     uint64_t plain = shape->count * shape->width;
     bool root = shape->rank == shape->root;
     *src_p = *dst_p = plain;
@@ -254,19 +262,19 @@ static weft_status_t in_place(const struct coll_shape *shape, size_t extent,
 }
 
 /* Blocks at the root only: elsewhere there is no vector, and none is looked at. */
-static weft_status_t take_memory(const weft_team_t *team, const weft_coll_args_t *args, void *kept,
+static weft_status_t take_memory(const weft_team_t *team, const weft_coll_args_t *args,
                                  struct coll_call *call) {
     struct coll_shape shape = weft__coll_shape(team, call);
     uint64_t src, dst;
     bool to_all = call->kind == COLL_ALLTOALL || call->kind == COLL_ALLTOALLV;
     call->src = args->src;
     call->dst = args->dst;
-    if (traits[call->kind] & SIGNALS) return WEFT_OK;
+    if (weft__coll_traits[call->kind] & SIGNALS) return WEFT_OK;
     weft_status_t st = WEFT_OK;
     if (call->kind != COLL_NEIGHBOR_ALLTOALLV || call->src == WEFT_IN_PLACE ||
         call->dst == WEFT_IN_PLACE)
         st = in_place(&shape, weft__type_extent(team, args->type), call);
-    buffer_bytes(&shape, &src, &dst);
+    weft__buffer_bytes(&shape, &src, &dst);
     if (st == WEFT_OK)
         st = weft__check_memory(call->kind == COLL_BCAST ? "buf" : "dst", call->dst, dst);
     if (st == WEFT_OK) st = weft__check_memory("src", call->src, src);
@@ -299,7 +307,7 @@ static bool is_as_asked(const struct coll_chosen *a, const struct coll_chosen *b
 
 static unsigned choose_for(const weft_team_t *team, const struct coll_call *call) {
     /* Members need not give an equal count where it has no meaning. */
-    bool signals = traits[call->kind] & SIGNALS;
+    bool signals = weft__coll_traits[call->kind] & SIGNALS;
     struct question question = {.kind = call->kind,
                                 .bytes = signals ? 0 : call->count * call->width,
                                 .ranks = coll_size(team, call),
@@ -330,104 +338,25 @@ unsigned weft__collective_choice(weft_team_t *team, const struct coll_call *call
 
 /* Where all give the same count, no element is none anywhere. */
 static bool is_nothing(const struct coll_call *call) {
-    return call->count == 0 && !(traits[call->kind] & (V_SRC | V_DST | SIGNALS));
+    return call->count == 0 && !(weft__coll_traits[call->kind] & (V_SRC | V_DST | SIGNALS));
 }
 
 weft_status_t weft__coll_resolve(weft_team_t *team, const weft_coll_args_t *args, uint32_t flags,
-                                 void *kept, struct coll_call *call, bool *nothing_p) {
+                                 struct coll_displacements *room, struct coll_call *call,
+                                 bool *nothing_p) {
     *call = (struct coll_call){.kind = (enum coll_kind)args->kind,
                                .memory = COLL_HOST,
                                .persistent = flags & COLL_PERSISTENT};
     if ((unsigned)args->kind >= N_COLL_KINDS) REFUSE("args->kind", "not a collective");
     weft_status_t st = take_members(team, args, call);
     if (st == WEFT_OK) st = take_type(team, args, flags & WEFT_COLL_FIXED_ORDER, call);
-    if (st == WEFT_OK) st = take_counts(team, args, kept, call);
+    if (st == WEFT_OK) st = take_counts(team, args, room, call);
     if (st < 0) return st;
     *nothing_p = is_nothing(call);
     if (*nothing_p) return WEFT_OK;
-    st = take_memory(team, args, kept, call);
+    st = take_memory(team, args, call);
     if (st == WEFT_OK) call->algorithm = weft__collective_choice(team, call);
     return st;
-}
-
-/* ---- the same as the last one of its kind ---------------------------------------------------- */
-
-/* What a plain call through the segment came to: the next differs by its memory and its root. */
-struct coll_last {
-    const struct segment *segment;
-    uint64_t single_least;
-    weft_reduction_t reduction;
-    weft_datatype_t type;
-    uint32_t flags;
-    size_t count;
-    bool to_all, rooted;
-    struct {
-        bool src, dst;
-    } needs[2]; /* at the others; at the root */
-    struct coll_call call;
-};
-
-static bool is_plain(const weft_coll_args_t *args) {
-    return !(args->flags | args->tag | args->members.size) && !args->src_counts &&
-           !args->dst_counts && !args->graph && args->src != WEFT_IN_PLACE &&
-           args->dst != WEFT_IN_PLACE;
-}
-
-static bool is_on_host(const weft_coll_args_t *args) {
-    return !weft__is_device_memory(args->src) && !weft__is_device_memory(args->dst);
-}
-
-/* NULL: it is described as if it were the first. */
-static struct coll_call *as_last(const weft_team_t *team, const weft_coll_args_t *args,
-                                 uint32_t flags) {
-    struct coll_last *last = (unsigned)args->kind < N_COLL_KINDS ? team->last[args->kind] : NULL;
-    if (!last || args->count != last->count || args->type != last->type ||
-        args->reduction != last->reduction || flags != last->flags)
-        return NULL;
-    if (team->segment != last->segment || team->offers.least != last->single_least) return NULL;
-    if (!is_plain(args) || !is_on_host(args)) return NULL;
-    uint32_t root = last->rooted ? args->root : 0;
-    bool here = root == team->rank;
-    if (root >= team->size || (!args->src && last->needs[here].src) ||
-        (!args->dst && last->needs[here].dst))
-        return NULL;
-    last->call.root = root;
-    last->call.src = args->src;
-    last->call.dst = args->dst;
-    last->call.in_place = last->to_all && args->src == args->dst;
-    return &last->call;
-}
-
-/* `here`: if this member is the root. */
-static void note_needs(const weft_team_t *team, bool here, struct coll_last *last) {
-    struct coll_shape shape = weft__coll_shape(team, &last->call);
-    uint64_t src, dst;
-    shape.root = here ? shape.rank : shape.rank + 1;
-    buffer_bytes(&shape, &src, &dst);
-    last->needs[here].src = src > 0;
-    last->needs[here].dst = dst > 0;
-}
-
-/* Without memory for it the next call is described, too. */
-static void keep_last(weft_team_t *team, const weft_coll_args_t *args, uint32_t flags,
-                      const struct coll_call *call) {
-    struct coll_last **last_p = &team->last[args->kind];
-    bool through_segment = call->algorithm >= N_ALGORITHMS && call->memory == COLL_HOST;
-    if (!through_segment || call->staging || !is_plain(args)) return;
-    if (!*last_p) *last_p = weft__new(team, struct coll_last);
-    if (!*last_p) return;
-    **last_p =
-        (struct coll_last){.segment = team->segment,
-                           .single_least = team->offers.least,
-                           .reduction = args->reduction,
-                           .type = args->type,
-                           .rooted = traits[call->kind] & ROOTED,
-                           .flags = flags,
-                           .count = args->count,
-                           .to_all = call->kind == COLL_ALLTOALL || call->kind == COLL_ALLTOALLV,
-                           .call = *call};
-    note_needs(team, false, *last_p);
-    note_needs(team, true, *last_p);
 }
 
 /* ---- a call ---------------------------------------------------------------------------------- */
@@ -453,16 +382,17 @@ static weft_status_t call_described(weft_team_t *team, const weft_coll_args_t *a
     struct coll_call call;
     bool nothing = false;
     uint32_t flags = op ? op->flags : 0;
-    void *kept = args->src_counts || args->dst_counts ? talloc_new(NULL) : NULL;
-    weft_status_t st = weft__coll_resolve(team, args, flags, kept, &call, &nothing);
+    uint64_t few[2][FEW_BLOCKS];
+    struct coll_displacements room = {.few = few};
+    weft_status_t st = weft__coll_resolve(team, args, flags, &room, &call, &nothing);
     bool resolved = st == WEFT_OK;
     if (resolved && (nothing || !is_safe(op))) st = weft__team_usable(team);
     if (resolved && st < 0) refuse_call(&call, st);
     if (st == WEFT_OK && !nothing) {
-        keep_last(team, args, flags, &call);
+        weft__call_keep(team, args, flags, &call);
         st = start_call(team, &call, op);
     }
-    talloc_free(kept);
+    talloc_free(room.owner);
     return st;
 }
 
@@ -474,7 +404,7 @@ weft_status_t weft__coll_call(weft_team_t *team, const weft_coll_args_t *args,
     if (st == WEFT_OK) st = weft__check_no_layout(op);
     if (st < 0) return st;
     if (op && op->stream) return weft__coll_call_streamed(team, args, op);
-    const struct coll_call *call = as_last(team, args, op ? op->flags : 0);
+    const struct coll_call *call = weft__call_again(team, args, op ? op->flags : 0);
     if (!call || is_safe(op)) return call_described(team, args, op);
     st = weft__team_usable(team);
     return st < 0 ? st : weft__collective_start(team, call, op, NULL);

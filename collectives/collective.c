@@ -252,19 +252,20 @@ static weft_status_t collective_begin(weft_team_t *team, struct collective *c,
 
 /* ---- over within the call -------------------------------------------------------------------- */
 
-/* A member that has written its line cannot take it back: what a collective needs is there. */
+/* A member that has said something cannot take it back: what a collective needs is there. */
 static bool has_memory(weft_team_t *team, const struct weft_coll *kept, const weft_op_t *op) {
     return (kept || team->n_idle) && (!op || weft__request_is_at_hand(team->worker)) &&
            weft__timer_is_at_hand(team->reactor);
 }
 
-/* The first of the team's collectives that are not over, by lines, and nothing can go wrong. */
-static bool may_end_within(weft_team_t *team, const struct coll_call *call,
-                           const struct weft_coll *kept, const weft_op_t *op) {
-    if (call->algorithm != ALGORITHM_ONESHOT || !list_empty(&team->active)) return false;
+/* The first of the team's collectives that are not over, and nothing can go wrong. */
+static bool may_end_within(weft_team_t *team, const struct coll_engine *engine,
+                           const struct coll_call *call, const struct weft_coll *kept,
+                           const weft_op_t *op) {
+    if (!engine->start || !list_empty(&team->active)) return false;
     if (call->staging || call->scale) return false;
     if (op && (op->deadline_ms || weft__op_is_extended(op, WEFT_COLL_FIXED_ORDER))) return false;
-    return weft__oneshot_is_next(team) && has_memory(team, kept, op);
+    return engine->may_start(team, call) && has_memory(team, kept, op);
 }
 
 static void count_ended(weft_team_t *team) {
@@ -275,14 +276,15 @@ static void count_ended(weft_team_t *team) {
     weft__peer_note(team);
 }
 
-/* Else `*use_p` is the use of the lines that it has entered, or NOT_ENTERED. */
+/* Else `*use_p` is the use of the segment that it has entered, or NOT_ENTERED. */
 #define NOT_ENTERED UINT64_MAX
 static bool ends_within(weft_team_t *team, const struct coll_call *call,
                         const struct weft_coll *kept, const weft_op_t *op, uint64_t *use_p) {
+    const struct coll_engine *engine = weft__engine_of(call->algorithm);
     bool is_over = false;
     *use_p = NOT_ENTERED;
-    if (!may_end_within(team, call, kept, op)) return false;
-    *use_p = weft__oneshot_enter(team, call, &is_over);
+    if (!may_end_within(team, engine, call, kept, op)) return false;
+    *use_p = engine->start(team, call, &is_over);
     if (is_over) count_ended(team);
     return is_over;
 }

@@ -72,6 +72,12 @@ struct collective;
 
 /* A way to carry one out. */
 struct coll_engine {
+    /* Within the call; NULL: never. May this one enter, with all that it needs afterwards? The team
+     * has no other in progress. */
+    bool (*may_start)(weft_team_t *team, const struct coll_call *call);
+    /* Enters, and looks for the others: is it over? If not, prepare() finds it `entered`, in the
+     * use that is returned, and cannot fail. */
+    uint64_t (*start)(weft_team_t *team, const struct coll_call *call, bool *over_p);
     weft_status_t (*prepare)(struct collective *c);
     bool (*advance)(struct collective *c); /* as far as it goes; is it over? */
     bool (*needs)(const struct collective *c, uint32_t rank);
@@ -282,11 +288,6 @@ void weft__collective_finish(struct collective *c);
 
 bool weft__slots_can_take(const weft_team_t *team, const struct coll_call *call);
 bool weft__oneshot_can_take(const weft_team_t *team, const struct coll_call *call);
-/* No other collective has lines, and all are through with those that the next one takes. */
-bool weft__oneshot_is_next(weft_team_t *team);
-/* Then: writes this member's line and looks for the others' a short while. `*over_p`: they
- * came, and the result is there. Else a collective goes on with this use. */
-uint64_t weft__oneshot_enter(weft_team_t *team, const struct coll_call *call, bool *over_p);
 bool weft__single_copy_can_take(const weft_team_t *team, const struct coll_call *call);
 /* From which power of two on it pays here, as far as this member can see; never below these bytes.
  * The largest of all members counts. */

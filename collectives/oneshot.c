@@ -12,10 +12,10 @@
  */
 #include <base/compiler.h>
 #include <base/counters.h>
-#include <sched.h>
 #include <string.h>
 
 #include "collective.h"
+#include "within.h"
 
 /* Signals: it has no bytes, whatever its count. Blocks: a line has a part for each member. */
 static const struct line_use {
@@ -246,83 +246,25 @@ static void leave_line(const struct line_run *run) {
 
 /* ---- within the call ------------------------------------------------------------------------- */
 
-bool weft__oneshot_is_next(weft_team_t *team) {
+static bool lines_may_start(weft_team_t *team, const struct coll_call *call) {
     const struct team_lines *lines = &team->lines;
+    (void)call;
     return lines->left == lines->next && has_room(team, lines->next);
 }
 
-/*
- * Looks at one line until it has come, and at the next one then, from that of `rank` on: `looks`
- * times at most. There is no pause between two looks, which would take longer than a line's way.
- * Returns the first that has not come, or the number of all.
- */
-static inline uint32_t look_on(const struct line_run *run, uint32_t rank, unsigned looks) {
+static inline uint32_t look_on(const void *arg, uint32_t rank, unsigned looks) {
+    const struct line_run *run = arg;
     for (; rank < run->team->size; rank++)
         while (reads(run, rank) && !has_come(run, rank))
             if (looks-- == 0) return rank;
     return rank;
 }
 
-/*
- * Members that share a core write their lines one after the other: each gives the core away until
- * all have come. A yield may take a whole time slice of another program, so the time is limited,
- * and a look that took longer was one in vain. The worker has a turn after some yields.
- */
-enum { CROWD_TICKS = 1 << 17 }; /* some 50 us */
-static NOINLINE bool look_and_yield(const struct line_run *run, bool *in_time_p) {
-    uint64_t begin = weft__ticks();
-    uint32_t all = run->team->size, next = look_on(run, 0, 0);
-    for (*in_time_p = true; next < all && *in_time_p; next = look_on(run, next, 0)) {
-        run->team->n_waited++;
-        sched_yield();
-        *in_time_p = weft__ticks() - begin < CROWD_TICKS;
-    }
-    return next == all;
-}
-
-/*
- * Where the others usually come later than that, the time is lost: then a member looks once, as it
- * does without a core of its own, and tries again after some calls.
- */
-enum { LOOKS = 256, LATE_MOST = 4, CALLS_WITHOUT = 32 };
-enum how_to_look { ONCE, FOR_A_WHILE, AND_YIELD };
-
-/* Only a form that waits gives its core away. */
-static enum how_to_look how_to_look(const weft_team_t *team) {
-    if (team->lines.calls_without || weft__reactor_in_turn(team->reactor)) return ONCE;
-    if (team->per_core == 1) return FOR_A_WHILE;
-    return team->waits ? AND_YIELD : ONCE;
-}
-
-static void note_look(weft_team_t *team, enum how_to_look how, bool in_time) {
-    struct team_lines *lines = &team->lines;
-    if (how == ONCE) {
-        lines->calls_without -= lines->calls_without > 0;
-    } else if (in_time) {
-        lines->late -= lines->late > 0;
-    } else {
-        weft__count(team->reactor)->coll_polls_empty++;
-        if (lines->late < LATE_MOST) lines->late++;
-        if (lines->late == LATE_MOST) lines->calls_without = CALLS_WITHOUT;
-    }
-}
-
-static bool look_now(const struct line_run *run) {
-    enum how_to_look how = how_to_look(run->team);
-    bool in_time, came;
-    if (how == AND_YIELD)
-        came = look_and_yield(run, &in_time);
-    else
-        in_time = came = look_on(run, 0, how == FOR_A_WHILE ? LOOKS : 0) == run->team->size;
-    note_look(run->team, how, in_time);
-    return came;
-}
-
-uint64_t weft__oneshot_enter(weft_team_t *team, const struct coll_call *call, bool *over_p) {
+static uint64_t start_lines(weft_team_t *team, const struct coll_call *call, bool *over_p) {
     struct line_run run = new_run(team, call, team->lines.next++);
     weft__count(team->reactor)->coll_oneshot++;
     enter_line(&run);
-    *over_p = look_now(&run);
+    *over_p = look_within_call(team, look_on, &run);
     if (*over_p) leave_line(&run);
     return run.use;
 }
@@ -372,6 +314,8 @@ static bool needs_line(const struct collective *c, uint32_t rank) {
 }
 
 const struct coll_engine weft__oneshot = {.prepare = prepare_line,
+                                          .may_start = lines_may_start,
+                                          .start = start_lines,
                                           .advance = advance_line,
                                           .needs = needs_line,
                                           .may_move = may_move,

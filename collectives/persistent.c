@@ -13,8 +13,9 @@ static weft_status_t make_persistent(weft_team_t *team, const weft_coll_args_t *
     coll->team = team;
     coll->collective = weft__new(coll, struct collective);
     if (!coll->collective) return WEFT_ERR_NO_MEMORY;
+    struct coll_displacements room = {.owner = coll};
     weft_status_t st =
-        weft__coll_resolve(team, args, flags | COLL_PERSISTENT, coll, &coll->call, &coll->nothing);
+        weft__coll_resolve(team, args, flags | COLL_PERSISTENT, &room, &coll->call, &coll->nothing);
     if (st < 0 || coll->nothing) return st;
     if (coll->call.staging) talloc_steal(coll, coll->call.staging);
     return coll->call.algorithm < N_ALGORITHMS ? weft__steps_keep(coll) : WEFT_OK;

@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 enum { SEALS = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL };
-static const uint64_t segment_magic = 0x3630746c53746657; /* "WftSlt06" */
+static const uint64_t segment_magic = 0x3730746c53746657; /* "WftSlt07" */
 
 static uint64_t pages(uint64_t bytes) {
     return (bytes + 4095) / 4096 * 4096;
@@ -34,7 +34,7 @@ static uint64_t annex_bytes(uint32_t size) {
 }
 
 static uint64_t block_bytes(uint32_t size) {
-    uint64_t bytes = SEGMENT_CHANNELS * (uint64_t)size * size * sizeof(struct segment_block);
+    uint64_t bytes = SEGMENT_CHANNELS * (uint64_t)size * size * segment_block_stride(size);
     return size <= SEGMENT_ANNEX_MEMBERS ? pages(bytes) : 0;
 }
 
@@ -54,8 +54,8 @@ static void lay_out(struct segment *s, void *mapped) {
     s->line = (struct segment_line *)(s->member + s->size);
     s->peer = (struct segment_peer *)(s->line + SEGMENT_CHANNELS * s->size);
     s->offer = (struct segment_offer *)(s->peer + SEGMENT_CHANNELS * s->size);
-    s->block = (struct segment_block *)(at + head_bytes(s->size));
-    s->annex = (uint8_t *)s->block + block_bytes(s->size);
+    s->block = at + head_bytes(s->size);
+    s->annex = s->block + block_bytes(s->size);
     s->data = s->annex + annex_bytes(s->size);
 }
 

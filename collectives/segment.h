@@ -1,7 +1,8 @@
 /*
  * Memory that all members of a team on one host have mapped: a few channels, each with a place for
  * every member and one for the result (slots.c), with a line and an annex for every member
- * (oneshot.c), and with an offer of every member (single_copy.c). Use number n takes channel
+ * (oneshot.c), with an offer of every member (single_copy.c), and with a block of each for each
+ * (blocks.c). Use number n takes channel
  * n % SEGMENT_CHANNELS; slots, lines and offers each count their own. What is counted only ever
  * grows, so that nothing is reset and no member can be a lap behind unnoticed.
  *
@@ -16,12 +17,15 @@
 
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <transports/cuda/peer_memory.h>
 #include <weft/base.h>
 
 enum { SEGMENT_CHANNELS = 4, SEGMENT_LINE = 64, SEGMENT_PART = 48, SEGMENT_MOST_MEMBERS = 256 };
 /* An annex has what a line has no room for; larger teams have none. */
 enum { SEGMENT_ANNEX = 8 << 10, SEGMENT_ANNEX_MEMBERS = 16 };
+/* The blocks of a member in a channel, in such a team: 1 KiB each has room in a team of four. */
+enum { SEGMENT_BLOCKS = 5 << 10 };
 enum { SEGMENT_WORD = 64, SEGMENT_WORDS = SEGMENT_MOST_MEMBERS / SEGMENT_WORD };
 
 /* What a member sleeps for: anything that another writes, or only room to go on. */
@@ -71,9 +75,13 @@ struct segment_offer {
     struct segment_place src, dst;
 };
 
-/* The block of an offer that lies there for one member, in bytes. */
+/* The block of a v-form that a member gives to another in one use: itself, if it has room here;
+ * or where it lies in what the member offers. */
 struct segment_block {
+    _Alignas(SEGMENT_LINE) _Atomic uint64_t use; /* its number, plus one: written last */
+    uint64_t read;                               /* as its writer's `read` was then */
     uint64_t offset, len;
+    uint8_t bytes[]; /* segment_block_room() */
 };
 
 /* A member's part of one use, whole in one line of the cache; or in its annex. */
@@ -104,7 +112,7 @@ struct segment {
     struct segment_line *line;     /* behind them, */
     struct segment_peer *peer;     /* behind those, */
     struct segment_offer *offer;   /* behind those, */
-    struct segment_block *block;   /* behind these, */
+    uint8_t *block;                /* behind these, */
     uint8_t *annex;                /* behind those, */
     uint8_t *data;                 /* and behind these */
     uint64_t bytes, slot;
@@ -161,11 +169,25 @@ static inline struct segment_offer *segment_offer(const struct segment *s, uint6
     return &s->offer[use % SEGMENT_CHANNELS * s->size + index];
 }
 
-/* The blocks of that offer, for each member, in a team that has annexes; NULL in others. */
-static inline struct segment_block *segment_blocks(const struct segment *s, uint64_t use,
-                                                   uint32_t index) {
-    if (s->size > SEGMENT_ANNEX_MEMBERS) return NULL;
-    return s->block + (use % SEGMENT_CHANNELS * s->size + index) * s->size;
+/* Has the team a place for each block of a v-form? */
+static inline bool segment_has_blocks(const struct segment *s) {
+    return s->size <= SEGMENT_ANNEX_MEMBERS;
+}
+
+static inline uint64_t segment_block_stride(uint32_t size) {
+    return SEGMENT_BLOCKS / size / SEGMENT_LINE * SEGMENT_LINE;
+}
+
+/* Bytes of a block that stands there itself, at most. */
+static inline uint64_t segment_block_room(const struct segment *s) {
+    return segment_block_stride(s->size) - offsetof(struct segment_block, bytes);
+}
+
+/* What member `from` gives to member `to` in use number `use` of the offers. */
+static inline struct segment_block *segment_block(const struct segment *s, uint64_t use,
+                                                  uint32_t from, uint32_t to) {
+    uint64_t index = (use % SEGMENT_CHANNELS * s->size + from) * s->size + to;
+    return (struct segment_block *)(s->block + index * segment_block_stride(s->size));
 }
 
 /* Of those who may share memory: the same boot of the same machine, the same user and namespace

@@ -18,78 +18,91 @@
 #include <transports/vm_speed.h>
 #include <unistd.h>
 
-#include "collective.h"
+#include "blocks.h"
 #include "offered.h"
 
-/* Bytes of a reduction at a time, which stay in the cache, and of a turn of the worker. */
-enum { PIECE = 64 << 10, TURN_BYTES = 1 << 20 };
+enum { TURN_BYTES = 1 << 20 }; /* of a turn of the worker */
 enum stage { ENTERING, READING, TAKING_SLICES, WAITING };
 
-static const struct copy_use {
-    enum coll_readers readers;
-    bool folds, slices, blocks; /* blocks: members know those of their own only */
-} uses[N_COLL_KINDS] = {
+const struct copy_use weft__copy_uses[N_COLL_KINDS] = {
     [COLL_BCAST] = {.readers = FROM_ROOT},
-    [COLL_SCATTER] = {.readers = FROM_ROOT},
-    [COLL_SCATTERV] = {.readers = FROM_ROOT, .blocks = true},
-    [COLL_GATHER] = {.readers = BY_ROOT},
-    [COLL_GATHERV] = {.readers = BY_ROOT},
+    [COLL_SCATTER] = {.readers = FROM_ROOT, .scatters = true},
+    [COLL_SCATTERV] = {.readers = FROM_ROOT, .scatters = true},
+    [COLL_GATHER] = {.readers = BY_ROOT, .gathers = true},
+    [COLL_GATHERV] = {.readers = BY_ROOT, .gathers = true},
     [COLL_REDUCE] = {.readers = BY_ROOT, .folds = true},
-    [COLL_ALLGATHER] = {.readers = FROM_ALL},
-    [COLL_ALLGATHERV] = {.readers = FROM_ALL},
-    [COLL_ALLTOALL] = {.readers = FROM_ALL},
-    [COLL_ALLTOALLV] = {.readers = FROM_ALL, .blocks = true},
-    [COLL_REDUCE_SCATTER] = {.readers = FROM_ALL, .folds = true},
-    [COLL_REDUCE_SCATTERV] = {.readers = FROM_ALL, .folds = true},
+    [COLL_ALLGATHER] = {.readers = FROM_ALL, .gathers = true},
+    [COLL_ALLGATHERV] = {.readers = FROM_ALL, .gathers = true},
+    [COLL_ALLTOALL] = {.readers = FROM_ALL, .scatters = true, .gathers = true},
+    [COLL_ALLTOALLV] = {.readers = FROM_ALL, .scatters = true, .gathers = true},
+    [COLL_REDUCE_SCATTER] = {.readers = FROM_ALL, .scatters = true, .folds = true},
+    [COLL_REDUCE_SCATTERV] = {.readers = FROM_ALL, .scatters = true, .folds = true},
     [COLL_ALLREDUCE] = {.readers = FROM_ALL, .folds = true, .slices = true},
 };
 
 bool weft__single_copy_has(enum coll_kind kind) {
-    return uses[kind].readers != NO_READERS;
+    return weft__copy_uses[kind].readers != NO_READERS;
 }
 
 bool weft__single_copy_can_take(const weft_team_t *team, const struct coll_call *call) {
     return team->segment && team->offers.least && weft__single_copy_has(call->kind) &&
-           !call->tagged && call->width <= PIECE && call->memory == COLL_HOST;
+           !call->tagged && call->width <= COPY_PIECE && call->memory == COLL_HOST;
 }
 
 static bool reads(const struct collective *c, uint32_t reader, uint32_t owner) {
-    return reader != owner && coll_reads(uses[c->call.kind].readers, c->call.root, reader, owner);
+    return reader != owner &&
+           coll_reads(weft__copy_uses[c->call.kind].readers, c->call.root, reader, owner);
 }
 
 static struct segment_member *member_of(const struct collective *c, uint32_t rank) {
     return &c->team->segment->member[rank];
 }
 
-/* ---- what each is to read -------------------------------------------------------------------- */
+/* ---- what each gives and takes --------------------------------------------------------------- */
 
-/* The blocks of a v-form, in bytes: those of SRC, then those of DST. */
 static weft_status_t keep_blocks(struct collective *c) {
-    struct coll_shape shape = weft__coll_shape(c->team, &c->call);
-    if (!shape.src.count && !shape.dst.count) return WEFT_OK;
-    c->blocks = weft__alloc(c->team, 2 * (size_t)shape.size * sizeof *c->blocks, "blocks");
+    uint32_t size = c->team->size;
+    if (!coll_is_v_form(&c->call)) return WEFT_OK;
+    c->blocks = weft__alloc(c->team, 2 * (size_t)size * sizeof *c->blocks, "blocks");
     if (!c->blocks) return WEFT_ERR_NO_MEMORY;
-    for (uint32_t r = 0; r < shape.size; r++) {
-        c->blocks[r] = weft__src_block(&shape, r);
-        c->blocks[shape.size + r] = weft__dst_block(&shape, r);
-    }
+    weft__blocks_describe(c->team, &c->call, c->blocks);
     return WEFT_OK;
 }
 
-static struct piece src_block(const struct collective *c, uint32_t r) {
-    uint64_t bytes = coll_bytes(&c->call);
-    return c->blocks ? c->blocks[r] : (struct piece){r * bytes, bytes};
+static struct piece gives(const struct collective *c, uint32_t rank) {
+    return c->blocks ? c->blocks[rank] : weft__block_given(&c->call, rank);
 }
-static struct piece dst_block(const struct collective *c, uint32_t r) {
-    uint64_t bytes = coll_bytes(&c->call);
-    return c->blocks ? c->blocks[c->team->size + r] : (struct piece){r * bytes, bytes};
+static struct piece takes(const struct collective *c, uint32_t rank) {
+    return c->blocks ? c->blocks[c->team->size + rank] : weft__block_taken(&c->call, rank);
 }
+
+/* Does a block of this length stand in its place? */
+static bool stands_there(const struct collective *c, uint64_t len) {
+    return call_has_places(c->team, &c->call) && block_is_small(c->team, len);
+}
+
+static const struct segment_block *place_of(const struct collective *c, uint32_t rank) {
+    return segment_block(c->team->segment, c->first_use, rank, c->team->rank);
+}
+
+/* Must this member's memory stay until the other has read it? */
+static bool memory_is_read_by(const struct collective *c, uint32_t rank) {
+    return reads(c, rank, c->team->rank) && !stands_there(c, gives(c, rank).len);
+}
+
+static bool memory_is_read(const struct collective *c) {
+    for (uint32_t r = 0; r < c->team->size; r++)
+        if (memory_is_read_by(c, r)) return true;
+    return false;
+}
+
+/* ---- what it takes for that ------------------------------------------------------------------ */
 
 static weft_status_t keep_source(struct collective *c) {
     uint64_t bytes = 0;
-    if (c->call.src != c->call.dst || !c->call.in_place) return WEFT_OK;
+    if (!c->call.in_place || !memory_is_read(c)) return WEFT_OK;
     for (uint32_t r = 0; r < c->team->size; r++) {
-        struct piece block = src_block(c, r);
+        struct piece block = gives(c, r);
         if (block.offset + block.len > bytes) bytes = block.offset + block.len;
     }
     c->saved = weft__realloc(c->team, NULL, bytes + 1, "saved");
@@ -97,37 +110,47 @@ static weft_status_t keep_source(struct collective *c) {
     return c->saved ? WEFT_OK : WEFT_ERR_NO_MEMORY;
 }
 
-static weft_status_t take_scratch(struct collective *c) {
-    struct team_offers *offers = &c->team->offers;
-    if (!uses[c->call.kind].folds || offers->scratch) return WEFT_OK;
-    offers->scratch = weft__realloc(c->team, NULL, 2 * (size_t)PIECE, "scratch");
-    return offers->scratch ? WEFT_OK : WEFT_ERR_NO_MEMORY;
-}
-
 static void release_copies(struct collective *c) {
-    talloc_free(c->blocks);
+    if (c->blocks != c->team->offers.blocks) talloc_free(c->blocks);
     talloc_free(c->saved);
     c->blocks = NULL;
     c->saved = NULL;
 }
 
+static const uint8_t *given(const struct collective *c) {
+    return c->saved ? c->saved : coll_source(&c->call);
+}
+
+static void copy_own_block(const struct collective *c) {
+    uint32_t rank = c->team->rank;
+    const struct copy_use *use = &weft__copy_uses[c->call.kind];
+    bool copies = (use->scatters || use->gathers) && !use->folds;
+    if (!copies || !coll_reads(use->readers, c->call.root, rank, rank)) return;
+    struct piece from = gives(c, rank), to = takes(c, rank);
+    uint8_t *at = (uint8_t *)c->call.dst + to.offset;
+    const uint8_t *source = given(c) + from.offset;
+    if (at != source && from.len) memcpy(at, source, from.len);
+}
+
+/* It may have entered within its call: then it has what it needs. */
 static weft_status_t prepare_copies(struct collective *c) {
+    c->n_parts = 1;
+    if (c->entered) {
+        c->stage = READING;
+        c->blocks = c->team->offers.blocks;
+        copy_own_block(c);
+        return WEFT_OK;
+    }
     weft_status_t st = keep_blocks(c);
     if (st == WEFT_OK) st = keep_source(c);
-    if (st == WEFT_OK) st = take_scratch(c);
+    if (st == WEFT_OK) st = weft__copies_scratch(c->team, &c->call);
     if (st < 0) {
         release_copies(c);
         return st;
     }
-    c->n_parts = 1;
     c->first_use = c->team->offers.next++;
     weft__count(c->team->reactor)->coll_single_copy++;
     return WEFT_OK;
-}
-
-static const uint8_t *given(const struct collective *c) {
-    if (c->saved) return c->saved;
-    return c->call.kind == COLL_BCAST ? c->call.dst : c->call.src;
 }
 
 /* ---- reading the memory of another ----------------------------------------------------------- */
@@ -159,6 +182,8 @@ static bool read_from(const struct collective *c, uint32_t rank, const struct se
 }
 
 static bool has_offered(const struct collective *c, uint32_t rank) {
+    if (call_has_places(c->team, &c->call))
+        return block_has_come(c->team, c->first_use, rank, c->team->rank);
     return atomic_load_explicit(&offer_of(c, rank)->use, memory_order_acquire) > c->first_use;
 }
 static bool has_read(const struct collective *c, uint32_t rank) {
@@ -176,74 +201,38 @@ static bool is_offering(const struct collective *c) {
     return false;
 }
 
-static uint64_t read_by_all(const weft_team_t *team) {
-    uint64_t least = UINT64_MAX;
-    for (uint32_t r = 0; r < team->size; r++) {
-        uint64_t n = atomic_load_explicit(&team->segment->member[r].read, memory_order_acquire);
-        if (n < least) least = n;
-    }
-    return least;
-}
-
 static bool may_enter(const struct collective *c) {
-    struct team_offers *offers = &c->team->offers;
-    if (offers->entered != c->first_use) return false;
-    if (c->first_use < offers->read_by_all + SEGMENT_CHANNELS || !is_offering(c)) return true;
-    offers->read_by_all = read_by_all(c->team);
-    return c->first_use < offers->read_by_all + SEGMENT_CHANNELS;
+    if (c->team->offers.entered != c->first_use) return false;
+    return !is_offering(c) || weft__copies_have_room(c->team, c->first_use);
 }
 
-static void copy_own_block(const struct collective *c) {
-    uint32_t rank = c->team->rank, root = c->call.root;
-    struct piece from = {0, coll_bytes(&c->call)}, to = from;
-    switch (c->call.kind) {
-    case COLL_SCATTER:
-    case COLL_SCATTERV:
-        if (rank != root) return;
-        from = src_block(c, rank);
-        break;
-    case COLL_GATHER:
-    case COLL_GATHERV:
-        if (rank != root) return;
-        to = dst_block(c, rank);
-        break;
-    case COLL_ALLGATHER:
-    case COLL_ALLGATHERV: to = dst_block(c, rank); break;
-    case COLL_ALLTOALL:
-    case COLL_ALLTOALLV:
-        from = src_block(c, rank);
-        to = dst_block(c, rank);
-        break;
-    default: return;
+static void offer_memory(const struct collective *c, struct segment_offer *offer) {
+    weft__offered_place(c->team, given(c), &offer->src);
+    weft__offered_place(c->team, weft__copy_uses[c->call.kind].slices ? c->call.dst : NULL,
+                        &offer->dst);
+    offer->released = c->team->worker->memory.exposed.generation;
+    offer->blocks = (uintptr_t)c->blocks;
+    offer->len = coll_bytes(&c->call);
+}
+
+/* Readers look at the places of their blocks, if there are any, and at the offer otherwise. */
+static void offer(const struct collective *c) {
+    struct segment_offer *offer = segment_offer(c->team->segment, c->first_use, c->team->rank);
+    if (memory_is_read(c)) offer_memory(c, offer);
+    if (call_has_places(c->team, &c->call)) {
+        struct block_run run = weft__block_run(c->team, &c->call, c->first_use, c->blocks);
+        weft__blocks_write(&run, given(c));
+    } else {
+        atomic_store_explicit(&offer->use, c->first_use + 1, memory_order_release);
     }
-    uint8_t *at = (uint8_t *)c->call.dst + to.offset;
-    const uint8_t *source = given(c) + from.offset;
-    if (at != source && from.len) memcpy(at, source, from.len);
-}
-
-/* Where they are few, readers find their blocks beside the offer, and read no list. */
-static void offer_blocks(const struct collective *c) {
-    struct segment_block *block = segment_blocks(c->team->segment, c->first_use, c->team->rank);
-    if (!uses[c->call.kind].blocks || !block) return;
-    for (uint32_t r = 0; r < c->team->size; r++)
-        block[r] = (struct segment_block){src_block(c, r).offset, src_block(c, r).len};
+    weft__shared_wake(c->team, FOR_NEWS);
 }
 
 static void single_copy_enter(struct collective *c) {
-    struct segment_offer *offer = segment_offer(c->team->segment, c->first_use, c->team->rank);
     c->entered = 1;
     c->team->offers.entered++;
     c->stage = READING;
-    if (is_offering(c)) {
-        weft__offered_place(c->team, given(c), &offer->src);
-        weft__offered_place(c->team, uses[c->call.kind].slices ? c->call.dst : NULL, &offer->dst);
-        offer->released = c->team->worker->memory.exposed.generation;
-        offer->blocks = (uintptr_t)c->blocks;
-        offer->len = coll_bytes(&c->call);
-        offer_blocks(c);
-        atomic_store_explicit(&offer->use, c->first_use + 1, memory_order_release);
-        weft__shared_wake(c->team, FOR_NEWS);
-    }
+    if (is_offering(c)) offer(c);
     copy_own_block(c);
 }
 
@@ -254,40 +243,27 @@ struct range {
     uint64_t from, to, len;
 };
 
-/* The block that `rank` names for this member. False: the team has failed. */
+/* Where the block lies that `rank` gives to this member, by its own word. False: the team has
+ * failed. */
 static bool named_block(const struct collective *c, uint32_t rank, struct piece *block) {
-    const struct segment_block *named = segment_blocks(c->team->segment, c->first_use, rank);
-    if (named) {
-        *block = (struct piece){named[c->team->rank].offset, named[c->team->rank].len};
+    const struct segment_offer *offer = offer_of(c, rank);
+    if (call_has_places(c->team, &c->call)) {
+        *block = (struct piece){place_of(c, rank)->offset, place_of(c, rank)->len};
         return true;
     }
-    return read_from(c, rank, &(struct segment_place){.address = offer_of(c, rank)->blocks},
+    *block = (struct piece){0, offer->len};
+    return !weft__copy_uses[c->call.kind].scatters ||
+           read_from(c, rank, &(struct segment_place){.address = offer->blocks},
                      c->team->rank * sizeof *block, block, sizeof *block);
 }
 
 /* The block that lies for this member at `rank`. False: the team has failed. */
 static bool find_block(const struct collective *c, uint32_t rank, struct range *range) {
-    const struct segment_offer *offer = offer_of(c, rank);
-    uint64_t bytes = coll_bytes(&c->call);
-    struct piece block = {0, bytes};
-    *range = (struct range){&offer->src, 0, 0, bytes};
-    switch (c->call.kind) {
-    case COLL_SCATTER: block.offset = c->team->rank * bytes; break;
-    case COLL_ALLTOALL: block.offset = c->team->rank * bytes; /* fall through */
-    case COLL_GATHER:
-    case COLL_ALLGATHER: range->to = rank * bytes; break;
-    case COLL_GATHERV:
-    case COLL_ALLGATHERV:
-    case COLL_ALLTOALLV:
-        range->to = dst_block(c, rank).offset;
-        range->len = dst_block(c, rank).len;
-        block.len = offer->len;
-        break;
-    default: break;
-    }
-    if (uses[c->call.kind].blocks && !named_block(c, rank, &block)) return false;
-    range->from = block.offset;
-    if (block.len == range->len) return true;
+    struct piece block = gives(c, c->team->rank),
+                 to = takes(c, rank); /* equal blocks: as its own */
+    if (coll_is_v_form(&c->call) && !named_block(c, rank, &block)) return false;
+    *range = (struct range){&offer_of(c, rank)->src, block.offset, to.offset, to.len};
+    if (block.len == to.len) return true;
     weft__team_fail(c->team, WEFT_ERR_PROTOCOL, rank);
     return false;
 }
@@ -321,8 +297,8 @@ static void take_none(struct collective *c) {
 
 /* Of the members that this one reads from. */
 static uint32_t to_take(const struct collective *c) {
-    if (uses[c->call.kind].readers == FROM_ROOT) return c->team->rank != c->call.root;
-    if (uses[c->call.kind].readers == BY_ROOT && c->team->rank != c->call.root) return 0;
+    if (weft__copy_uses[c->call.kind].readers == FROM_ROOT) return c->team->rank != c->call.root;
+    if (weft__copy_uses[c->call.kind].readers == BY_ROOT && c->team->rank != c->call.root) return 0;
     return c->team->size - 1;
 }
 
@@ -352,10 +328,21 @@ static bool take_range(struct collective *c, uint32_t rank, const struct range *
     return true;
 }
 
+static void take_small(struct collective *c, uint32_t rank, const struct range *range,
+                       size_t *budget) {
+    if (range->len)
+        memcpy((uint8_t *)c->call.dst + range->to, place_of(c, rank)->bytes, range->len);
+    *budget -= at_most(range->len, *budget);
+    mark_taken(c, rank);
+}
+
 static bool take_block(struct collective *c, size_t *budget) {
     uint32_t rank = next_to_take(c);
     struct range range;
-    return rank != UINT32_MAX && find_block(c, rank, &range) && take_range(c, rank, &range, budget);
+    if (rank == UINT32_MAX || !find_block(c, rank, &range)) return false;
+    if (!stands_there(c, range.len)) return take_range(c, rank, &range, budget);
+    take_small(c, rank, &range, budget);
+    return true;
 }
 
 static bool take_slice(struct collective *c, size_t *budget) {
@@ -373,18 +360,26 @@ static struct range folded(const struct collective *c) {
     struct piece piece = {0, coll_bytes(&c->call)};
     if (c->call.kind == COLL_REDUCE && c->team->rank != c->call.root) return (struct range){0};
     if (c->call.kind == COLL_REDUCE) return (struct range){.len = piece.len};
-    if (uses[c->call.kind].slices) {
+    if (weft__copy_uses[c->call.kind].slices) {
         piece = slice_of(c, c->team->rank);
         return (struct range){.from = piece.offset, .to = piece.offset, .len = piece.len};
     }
-    piece = src_block(c, c->team->rank);
+    piece = gives(c, c->team->rank);
     return (struct range){.from = piece.offset, .len = piece.len};
+}
+
+/* A block that is reduced whole, where it stands. NULL: the team has failed. */
+static const uint8_t *small_operand(const struct collective *c, uint32_t rank, uint64_t len) {
+    if (place_of(c, rank)->len == len) return place_of(c, rank)->bytes;
+    weft__team_fail(c->team, WEFT_ERR_PROTOCOL, rank);
+    return NULL;
 }
 
 /* NULL: the team has failed. */
 static const uint8_t *operand(const struct collective *c, uint32_t rank, uint64_t at, size_t len,
                               uint8_t *room) {
     if (rank == c->team->rank) return given(c) + at;
+    if (stands_there(c, gives(c, c->team->rank).len)) return small_operand(c, rank, len);
     const struct segment_offer *offer = offer_of(c, rank);
     const uint8_t *mapped = weft__offered_map(c->team, rank, offer, &offer->src, at, len);
     if (mapped) return mapped;
@@ -407,7 +402,7 @@ static bool all_stand(const struct collective *c) {
  * writes to DST: what lies there, in place, has been taken by then. */
 static bool fold_piece(const struct collective *c, const struct range *range, size_t len) {
     uint32_t size = c->team->size;
-    uint8_t *sum = c->team->offers.scratch, *room = sum + PIECE;
+    uint8_t *sum = c->team->offers.scratch, *room = sum + COPY_PIECE;
     const uint8_t *left = operand(c, 0, range->from + c->at, len, sum);
     for (uint32_t r = 1; r < size && left; r++) {
         const uint8_t *right = operand(c, r, range->from + c->at, len, room);
@@ -427,7 +422,7 @@ static bool all_offered(const struct collective *c) {
 
 static bool single_copy_fold(struct collective *c, size_t *budget) {
     struct range range = folded(c);
-    size_t len = at_most(range.len - c->at, PIECE - PIECE % c->call.width);
+    size_t len = at_most(range.len - c->at, COPY_PIECE - COPY_PIECE % c->call.width);
     if (len && (!all_offered(c) || !fold_piece(c, &range, len))) return false;
     c->at += len;
     *budget -= at_most(*budget, len);
@@ -443,21 +438,19 @@ static void announce(struct collective *c, _Atomic uint64_t *counter) {
 }
 
 static void end_stage(struct collective *c) {
-    struct segment_member *own = member_of(c, c->team->rank);
     take_none(c);
-    if (c->stage == READING && uses[c->call.kind].slices) {
-        announce(c, &own->reduced);
+    if (c->stage == READING && weft__copy_uses[c->call.kind].slices) {
+        announce(c, &member_of(c, c->team->rank)->reduced);
         c->stage = TAKING_SLICES;
         return;
     }
-    c->team->offers.read++;
-    announce(c, &own->read);
+    weft__copies_leave(c->team);
     c->stage = WAITING;
 }
 
 static bool all_have_read(const struct collective *c) {
     for (uint32_t r = 0; r < c->team->size; r++)
-        if (reads(c, r, c->team->rank) && !has_read(c, r)) return false;
+        if (memory_is_read_by(c, r) && !has_read(c, r)) return false;
     return true;
 }
 
@@ -477,7 +470,8 @@ static bool move_on(struct collective *c, size_t *budget) {
             end_stage(c);
             return true;
         }
-        return uses[c->call.kind].folds ? single_copy_fold(c, budget) : take_block(c, budget);
+        return weft__copy_uses[c->call.kind].folds ? single_copy_fold(c, budget)
+                                                   : take_block(c, budget);
     case TAKING_SLICES:
         if (c->n_taken == to_take(c)) {
             end_stage(c);
@@ -505,7 +499,7 @@ static bool may_move(const struct collective *c) {
     case READING:
         if (!is_next(c)) return false;
         if (done) return true;
-        if (uses[c->call.kind].folds) return folded(c).len == 0 || all_offered(c);
+        if (weft__copy_uses[c->call.kind].folds) return folded(c).len == 0 || all_offered(c);
         return next_to_take(c) != UINT32_MAX;
     case TAKING_SLICES: return done || next_to_take(c) != UINT32_MAX;
     case WAITING: return all_have_read(c);
@@ -514,9 +508,9 @@ static bool may_move(const struct collective *c) {
 }
 
 static bool needs_copy(const struct collective *c, uint32_t rank) {
-    if (reads(c, rank, c->team->rank) && !has_read(c, rank)) return true;
+    if (memory_is_read_by(c, rank) && !has_read(c, rank)) return true;
     if (c->stage >= WAITING || !reads(c, c->team->rank, rank)) return false;
-    return !has_offered(c, rank) || (uses[c->call.kind].slices && !has_reduced(c, rank));
+    return !has_offered(c, rank) || (weft__copy_uses[c->call.kind].slices && !has_reduced(c, rank));
 }
 
 /* Readers look after each copy. */
@@ -526,6 +520,8 @@ static void recall_offers(struct collective *c) {
 }
 
 const struct coll_engine weft__single_copy = {.prepare = prepare_copies,
+                                              .may_start = weft__blocks_may_start,
+                                              .start = weft__blocks_start,
                                               .advance = advance_copies,
                                               .needs = needs_copy,
                                               .may_move = may_move,

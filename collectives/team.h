@@ -84,8 +84,11 @@ struct team_lines {
     uint64_t entered, left; /* all uses below these, in order */
     uint64_t *left_by;      /* by each member: a lower bound, from the lines that were read */
     uint64_t left_by_all;   /* the least of them, or less */
-    /* calls that looked for the others in vain, less those that did not; and calls that will not
-     * look */
+};
+
+/* Calls that looked for the others in vain, less those that did not; and calls that will not look
+ * (within.h). */
+struct team_look {
     unsigned late, calls_without;
 };
 
@@ -93,11 +96,13 @@ struct team_lines {
 struct team_offers {
     uint64_t next;             /* for the next collective */
     uint64_t entered, read;    /* all uses below these, in order */
-    uint64_t read_by_all;      /* a lower bound */
+    uint64_t *read_by;         /* by each member: a lower bound, from the blocks that were read */
+    uint64_t read_by_all;      /* the least of them, or less */
     uint64_t least;            /* bytes of a block from which on it pays; 0: it cannot be had */
     bool exposed;              /* all members had exposed regions */
     uint64_t nonce;            /* of this member, where the others look for it */
     uint8_t *scratch;          /* of reductions; NULL: none yet */
+    struct piece *blocks;      /* of a v-form within its call; NULL: none yet */
     struct offered_maps *maps; /* of the others' memory (offered.h); NULL: none yet */
 };
 
@@ -172,9 +177,10 @@ struct weft_team {
     uint64_t n_calls;            /* collectives without a tag, so far */
     uint32_t n_peer, n_deferred; /* of these, in progress: by peer memory; behind such a one */
     struct coll_chosen chosen[N_COLL_KINDS];
-    struct coll_last *last[N_COLL_KINDS]; /* call.c; NULL: there was none */
+    struct coll_last *last[N_COLL_KINDS]; /* call_again.c; NULL: none yet */
     bool waits;        /* a form that waits is calling: it does nothing else until it is over */
     uint32_t n_waited; /* such forms that were over within their call, and their yields */
+    struct team_look look;
     struct team_lines lines;
     struct team_offers offers;
     bool is_safe;            /* a collective with WEFT_COLL_SAFE is in progress */

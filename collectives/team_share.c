@@ -72,13 +72,15 @@ static void share_among_all(weft_team_t *team) {
         open_segment(team, team->size, &team->record[0]);
     team->segment = team->share.segment;
     if (!team->segment) return;
-    team->lines.left_by =
-        weft__alloc(team->segment, team->size * sizeof *team->lines.left_by, "lines");
-    if (!team->lines.left_by) {
+    size_t bytes = team->size * sizeof(uint64_t);
+    team->lines.left_by = weft__alloc(team->segment, bytes, "lines");
+    team->offers.read_by = weft__alloc(team->segment, bytes, "offers");
+    if (!team->lines.left_by || !team->offers.read_by) {
         weft__team_unshare(team);
         return;
     }
-    memset(team->lines.left_by, 0, team->size * sizeof *team->lines.left_by);
+    memset(team->lines.left_by, 0, bytes);
+    memset(team->offers.read_by, 0, bytes);
 }
 
 /* ---- those of this host ---------------------------------------------------------------------- */

@@ -156,13 +156,13 @@ TEST(counts_of_other_members_that_are_too_large_end_the_team) {
                                  .dst_counts = counts};
         struct coll_call call;
         bool nothing;
-        void *kept = talloc_new(NULL);
+        struct coll_displacements room = {0};
         expect_outcome(&c.rank[r]);
-        CHECK_EQ(weft__coll_resolve(c.rank[r].team, &args, 0, kept, &call, &nothing), WEFT_OK);
+        CHECK_EQ(weft__coll_resolve(c.rank[r].team, &args, 0, &room, &call, &nothing), WEFT_OK);
         CHECK_EQ(call.algorithm, ALGORITHM_GATHERV_hierarchy);
         if (r == 1) call.count = (UINT64_C(1) << 61) - 1; /* no check of a hostile member's own */
         posted(&c.rank[r], weft__collective_start(c.rank[r].team, &call, OP_OF(&c.rank[r]), NULL));
-        talloc_free(kept);
+        talloc_free(room.owner);
     }
     UNTIL(&c, c.rank[0].outcome_calls);
     CHECK_EQ(c.rank[0].outcome, WEFT_ERR_TOO_BIG);

@@ -202,6 +202,15 @@ static inline bool all_notified(struct crew *c) {
         UNTIL(crew, all_notified(crew));                                              \
     } while (0)
 
+/* Each member says that it has a core of its own, though one thread drives all: a call that looks
+ * finds those that were called before it, and no others. */
+static inline void crew_of_cores(struct crew *c, uint32_t size) {
+    crew_workers(c, size, "self,shm", NULL, 0);
+    c->ranks_per_core = 1;
+    crew_teams(c);
+    EVERYBODY(c, weft_barrier(me->team, OP_OF(me))); /* takes what later ones need */
+}
+
 static inline void on_closed(weft_status_t status, void *arg) {
     ((struct rank *)arg)->closed = true;
 }

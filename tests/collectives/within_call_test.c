@@ -5,15 +5,6 @@
 
 static int32_t in[MOST_RANKS], out[MOST_RANKS];
 
-/* Each member says that it has a core of its own, though one thread drives all: a call that looks
- * finds those that were called before it, and no others. */
-static void crew_of_cores(struct crew *c, uint32_t size) {
-    crew_workers(c, size, "self,shm", NULL, 0);
-    c->ranks_per_core = 1;
-    crew_teams(c);
-    EVERYBODY(c, weft_barrier(me->team, OP_OF(me))); /* takes what later ones need */
-}
-
 static uint64_t count(struct rank *r, const char *name) {
     return weft_worker_count(r->worker, name);
 }
