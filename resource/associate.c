@@ -135,6 +135,7 @@ static struct association *association_new(const weft_associate_params_t *p, wef
     a->wanted = p->lease;
     a->on_lost = p->on_lost;
     a->arg = p->arg;
+    a->way = type == WEFT_OBJECT_CONTEXT ? NOTICE_HERE : NOTICE_WAITS;
     weft__association_init(a);
     return a;
 }
@@ -185,6 +186,7 @@ weft_status_t weft_associate_resources_sized(size_t params_size, weft_context_t 
     }
     hang_below(a);
     weft__association_works(a);
+    weft__association_open(a);
     return WEFT_OK;
 }
 

@@ -28,11 +28,17 @@ static void detach(struct association *a) {
     }
 }
 
+/* The reactor ends with its worker: no notice is offered to it from now on. */
+static void ends_by_itself(struct association *a) {
+    pthread_mutex_lock(&a->resource->lock);
+    if (a->reactor) a->ends_in = a->reactor;
+    a->reactor = NULL;
+    a->way = NOTICE_WAITS;
+    pthread_mutex_unlock(&a->resource->lock);
+}
+
 static void start_drain(struct association *a, weft_status_t status, bool abort) {
-    if (a->kind->ends_itself) {
-        if (a->reactor) a->ends_in = a->reactor;
-        a->reactor = NULL;
-    }
+    if (a->kind->ends_itself) ends_by_itself(a);
     if (a->kind->drain && a->type != WEFT_OBJECT_CONTEXT) a->kind->drain(a, status, abort);
     if (a->type == WEFT_OBJECT_CONTEXT) atomic_store(&a->stub->status, status);
     if (!a->reactor) return;
@@ -229,10 +235,41 @@ static void run_notice(struct remote *remote) {
     if (r) weft__program_returned(r);
 }
 
-void weft__association_notice(struct posted_notice *notice) {
-    struct reactor *r = notice->a->reactor;
+bool weft__association_offer(struct posted_notice *notice) {
     notice->remote.run = run_notice;
-    if (!r || weft__reactor_offer(r, &notice->remote) < 0) run_notice(&notice->remote);
+    return weft__reactor_offer(notice->a->reactor, &notice->remote) == WEFT_OK;
+}
+
+void weft__association_run(struct posted_notice *notice) {
+    run_notice(&notice->remote);
+}
+
+void weft__association_open(struct association *a) {
+    pthread_mutex_lock(&a->resource->lock);
+    a->way = a->reactor ? NOTICE_OFFERED : NOTICE_HERE;
+    for (int what = 0; what < N_NOTICES; what++) {
+        struct posted_notice *notice = &a->notice[what];
+        if (!notice->waits || !a->reactor) continue;
+        atomic_fetch_add(&a->notices, 1);
+        notice->waits = !weft__association_offer(notice);
+        if (notice->waits) atomic_fetch_sub(&a->notices, 1);
+    }
+    pthread_mutex_unlock(&a->resource->lock);
+    weft__association_take_waiting(a); /* no reactor takes them */
+}
+
+void weft__association_take_waiting(struct association *a) {
+    bool waits[N_NOTICES];
+    pthread_mutex_lock(&a->resource->lock);
+    for (int what = 0; what < N_NOTICES; what++) {
+        waits[what] = a->notice[what].waits;
+        a->notice[what].waits = false;
+    }
+    pthread_mutex_unlock(&a->resource->lock);
+    atomic_fetch_add(&a->notices, 1);
+    for (int what = 0; what < N_NOTICES; what++)
+        if (waits[what]) step_notice(a, (enum notice)what);
+    atomic_fetch_sub(&a->notices, 1);
 }
 
 static weft_status_t check_ends(const struct association *a) {

@@ -60,6 +60,7 @@ static void own_closed(weft_status_t status, void *arg) {
     struct association *a = arg;
     weft_worker_t *worker = a->object;
     a->closed = true;
+    weft__association_take_waiting(a);
     if (association_is_lost(&a->core.fsm))
         worker->stub->revert(worker->stub, WEFT_ERR_RESOURCE_LOST);
     weft__association_look(a);

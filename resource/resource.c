@@ -165,16 +165,20 @@ weft_status_t weft_resource_release(weft_resource_t *resource) {
 
 /* ---- the end, from the provider -------------------------------------------------------------- */
 
-/* A notice for each user of this moment, which holds it until it has run. Within `lock`. */
+/* A notice for each user of this moment, which holds it until it has run. Returns those that are
+ * to be run here. Within `lock`, so that no reactor ends meanwhile. */
 static struct posted_notice *hold_users(weft_resource_t *r, enum notice what, uint64_t drain_ms) {
     struct posted_notice *first = NULL, **end = &first;
     list_for_each(n, &r->users) {
         struct association *a = list_of(n, struct association, of_resource);
         struct posted_notice *notice = &a->notice[what];
         if (notice->posted) continue;
-        atomic_fetch_add(&a->notices, 1);
         notice->posted = true;
         notice->drain_ms = drain_ms;
+        notice->waits = a->way == NOTICE_WAITS;
+        if (notice->waits) continue;
+        atomic_fetch_add(&a->notices, 1);
+        if (a->way == NOTICE_OFFERED && weft__association_offer(notice)) continue;
         *end = notice;
         end = &notice->next;
     }
@@ -182,10 +186,10 @@ static struct posted_notice *hold_users(weft_resource_t *r, enum notice what, ui
 }
 
 /* The last one may end the resource. */
-static void post_notices(struct posted_notice *first) {
+static void run_notices(struct posted_notice *first) {
     for (struct posted_notice *notice = first, *next; notice; notice = next) {
         next = notice->next;
-        weft__association_notice(notice);
+        weft__association_run(notice);
     }
 }
 
@@ -195,7 +199,7 @@ void weft_resource_lose(weft_resource_t *resource) {
     resource->status = WEFT_ERR_RESOURCE_LOST;
     struct posted_notice *all = hold_users(resource, NOTICE_LOSE, 0);
     pthread_mutex_unlock(&resource->lock);
-    post_notices(all);
+    run_notices(all);
 }
 
 static weft_status_t end_all(weft_resource_t *r, weft_status_t status, const weft_op_t *op) {
@@ -215,7 +219,7 @@ static weft_status_t end_all(weft_resource_t *r, weft_status_t status, const wef
     }
     pthread_mutex_unlock(&r->lock);
     if (busy) return weft__fail(WEFT_ERR_BUSY, "the resource is being withdrawn already");
-    post_notices(all);
+    run_notices(all);
     return used ? WEFT_IN_PROGRESS : WEFT_OK;
 }
 

@@ -58,12 +58,15 @@ struct weft_resource {
 
 /* What the provider asks of a user. Each is asked once, and needs no memory then. */
 enum notice { NOTICE_RECALL, NOTICE_LOSE, N_NOTICES };
+/* How a notice gets there: the consumer takes it when it has begun, or when its worker has closed;
+ * it is offered to the consumer's reactor; or the provider's thread runs it. */
+enum notice_way { NOTICE_WAITS, NOTICE_OFFERED, NOTICE_HERE };
 struct posted_notice {
     struct remote remote;
     struct association *a;
     struct posted_notice *next; /* of those that are posted together */
     uint64_t drain_ms;          /* the time for a recall; 0: close.timeout */
-    bool posted;                /* `lock` of the resource guards it */
+    bool posted, waits;         /* `lock` of the resource guards them */
 };
 
 struct association {
@@ -81,6 +84,7 @@ struct association {
     weft_worker_t *worker; /* that does the work; NULL: none does */
     struct reactor *reactor;
     struct reactor *ends_in;     /* of a worker that is its own, while it closes */
+    enum notice_way way;         /* `lock` of the resource guards it */
     struct timer deadline, look; /* while it drains */
     uint64_t look_ns;            /* until the next look */
     uint64_t drain_ms;           /* 0: close.timeout */
@@ -140,8 +144,13 @@ const void *weft__association_value(const struct association *a, const char *key
 /* The same, of any size. */
 const weft_resource_value_t *weft__association_array(const struct association *a, const char *key);
 
-/* A notice of the provider, carried to the consumer's reactor. The caller has counted it. */
-void weft__association_notice(struct posted_notice *notice);
+/* A notice of the provider, which the caller has counted: to the consumer's reactor, within `lock`
+ * (false: that takes none); and on this thread. */
+bool weft__association_offer(struct posted_notice *notice);
+void weft__association_run(struct posted_notice *notice);
+/* It works: from now on notices reach it. And its worker has closed: it takes those that wait. */
+void weft__association_open(struct association *a);
+void weft__association_take_waiting(struct association *a);
 /* Of a worker: the associations of its endpoints, teams and regions; how many there are. */
 void weft__association_lose_objects(struct association *a);
 unsigned weft__association_objects(const struct association *a);

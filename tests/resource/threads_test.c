@@ -118,6 +118,86 @@ TEST(a_consumer_that_ends_first_returns_what_it_uses) {
     CHECK_EQ(atomic_load(&returned), 1);
 }
 
+/* Both ends at once, from both sides: whichever is first, the other one finds it ended. */
+static void ends_meet(bool lost) {
+    for (int round = 0; round < 100; round++) {
+        struct two t;
+        struct consumer c;
+        int fd;
+        up(&t, &c, &fd);
+        atomic_store(&c.stop, 1);
+        usleep((useconds_t)round * 20);
+        if (lost)
+            weft_resource_lose(c.resource);
+        else
+            (void)weft_resource_withdraw(c.resource, &(weft_op_t){.done = on_withdrawn});
+        down(&t, &c, fd);
+        CHECK_EQ(atomic_load(&returned), 1);
+    }
+}
+TEST(a_withdrawal_meets_the_end_of_its_consumer) {
+    ends_meet(false);
+}
+TEST(a_loss_meets_the_end_of_its_consumer) {
+    ends_meet(true);
+}
+
+/* ---- a worker on a loop of the consumer's thread --------------------------------------------- */
+
+struct looped {
+    pthread_t thread;
+    weft_resource_t *resource;
+    struct ev_loop *loop;
+    atomic_int ready, stop;
+    weft_status_t ended;
+};
+
+static void *live_on_loop(void *arg) {
+    struct looped *l = arg;
+    struct tally done = {0};
+    weft_context_t *context = associated_context();
+    weft_worker_t *worker = stub_worker(context);
+    CHECK_EQ(associate(context, WEFT_OBJECT_WORKER, l->resource, worker), 0);
+    atomic_store(&l->ready, 1);
+    while (!atomic_load(&l->stop)) ev_run(l->loop, EVRUN_NOWAIT);
+    l->ended = weft_disassociate_resources(l->resource, worker, OP(&done));
+    while (strcmp(weft_association_state(context, WEFT_OBJECT_WORKER, worker), "DISASSOCIATED") &&
+           strcmp(weft_association_state(context, WEFT_OBJECT_WORKER, worker), "LOST"))
+        ev_run(l->loop, EVRUN_NOWAIT);
+    weft_worker_destroy(worker);
+    CHECK_EQ(weft_context_destroy(context), 0);
+    return NULL;
+}
+
+static void loop_ends_meet(bool lost) {
+    for (int round = 0; round < 100; round++) {
+        struct looped l = {.loop = ev_loop_new(0)};
+        weft_resource_value_t value = VALUE(WEFT_RES_WORKER_LOOP, l.loop);
+        weft_resource_params_t params = {.kind = WEFT_RESOURCE_LOOP,
+                                         .values = &value,
+                                         .n_values = 1,
+                                         .thread_mode = WEFT_THREAD_MULTIPLE};
+        CHECK_EQ(weft_resource_describe(&params, &l.resource), 0);
+        CHECK_EQ(pthread_create(&l.thread, NULL, live_on_loop, &l), 0);
+        while (!atomic_load(&l.ready)) usleep(10);
+        atomic_store(&l.stop, 1);
+        usleep((useconds_t)round);
+        if (lost)
+            weft_resource_lose(l.resource);
+        else
+            (void)weft_resource_withdraw(l.resource, NULL);
+        pthread_join(l.thread, NULL);
+        CHECK_EQ(weft_resource_release(l.resource), 0);
+        ev_loop_destroy(l.loop);
+    }
+}
+TEST(a_withdrawal_meets_the_end_of_a_worker_on_a_loop) {
+    loop_ends_meet(false);
+}
+TEST(a_loss_meets_the_end_of_a_worker_on_a_loop) {
+    loop_ends_meet(true);
+}
+
 /* ---- at once --------------------------------------------------------------------------------- */
 
 struct racer {
