@@ -24,6 +24,8 @@ enum { DEPARTED_KEPT = 256 };
 struct team_registry {
     weft_worker_t *worker;
     struct reactor *reactor;
+    uint64_t host; /* of the worker, for `host_user`; 0: not asked yet, or not known */
+    uint32_t host_user;
     struct list teams;
     struct list joins;   /* of workers that join a team */
     struct list orphans; /* messages of teams whose exchange is still in progress here */
@@ -198,6 +200,7 @@ struct weft_team {
     uint64_t opens;          /* its maker's process and descriptor; 0: it has none */
     struct poller poller;    /* polls the segment while collectives use it */
     uint32_t agreed;         /* the result of the first collective (team_share.c) */
+    uint32_t of_parent;      /* what the members of its parent agreed on; 0: it has none */
     bool all_came;           /* the first collective has succeeded, or may have at another member */
 };
 

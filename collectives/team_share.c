@@ -133,10 +133,22 @@ void weft__team_share(weft_team_t *team) {
  * that one has no segment where it should have one. */
 enum { NO_SEGMENT = SINGLE_COPY_NEVER + 1 };
 
+/* The cost of a read is that of the parent's members. Whether the next member of this team can be
+ * read is tried once more. */
+static uint32_t single_copy_least(const weft_team_t *team) {
+    uint32_t known = team->of_parent, next = (team->rank + 1) % team->size;
+    uint64_t nonce;
+    if (!known || known == SINGLE_COPY_EXPOSED || team->worker->memory.exposed.n)
+        return weft__single_copy_least(team);
+    bool can_read = known != SINGLE_COPY_NEVER &&
+                    weft__offered_read(team, next, team->record[next].probe, &nonce, sizeof nonce);
+    return can_read ? known : SINGLE_COPY_NEVER;
+}
+
 static uint32_t what_it_has(const weft_team_t *team) {
     bool needs_none = team->n_hosts > 1 && !team->mates;
     if (!needs_none && !team->share.segment) return NO_SEGMENT;
-    return team->segment ? weft__single_copy_least(team) : 0;
+    return team->segment ? single_copy_least(team) : 0;
 }
 
 void weft__team_agreed(weft_team_t *team, uint32_t agreed) {

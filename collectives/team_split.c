@@ -246,6 +246,7 @@ static void coloured(weft_status_t status, void *arg) {
     } else if (s->meets) {
         s->team = team;
         team->meeting = &s->meeting;
+        team->of_parent = s->parent->agreed;
     }
 }
 
