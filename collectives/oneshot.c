@@ -64,6 +64,11 @@ struct line_run {
     uint64_t stride;           /* and how far from one to the next */
 };
 
+static inline uint64_t put_by(const weft_team_t *team, const struct coll_call *call) {
+    const struct line_use *kind = &uses[call->kind];
+    return kind->signals ? 0 : coll_bytes(call) * (kind->blocks ? team->size : 1);
+}
+
 static inline struct line_run new_run(weft_team_t *team, const struct coll_call *call,
                                       uint64_t use) {
     const struct segment *segment = team->segment;
@@ -71,7 +76,7 @@ static inline struct line_run new_run(weft_team_t *team, const struct coll_call 
     run.line = segment_line(segment, use, 0);
     if (run.kind->signals) return run;
     run.bytes = coll_bytes(call);
-    run.put = run.kind->blocks ? run.bytes * team->size : run.bytes;
+    run.put = put_by(team, call);
     bool fits = run.put <= SEGMENT_PART;
     run.part = fits ? run.line->part : segment_annex(segment, use, 0);
     run.stride = fits ? sizeof *run.line : SEGMENT_ANNEX;
@@ -115,27 +120,33 @@ static void note_left(struct team_lines *lines, uint32_t rank, uint64_t left) {
     if (left > lines->left_by[rank]) lines->left_by[rank] = left;
 }
 
-static bool have_left(weft_team_t *team, uint64_t use) {
+static bool have_left(weft_team_t *team, uint64_t use, uint32_t ahead) {
     uint64_t least = UINT64_MAX;
     for (uint32_t r = 0; r < team->size; r++)
         if (team->lines.left_by[r] < least) least = team->lines.left_by[r];
     team->lines.left_by_all = least;
-    return use < least + SEGMENT_CHANNELS;
+    return use < least + ahead;
+}
+
+/* Uses that a member may be ahead of the last: its lines are more than its annexes. */
+static uint32_t most_ahead(const weft_team_t *team, const struct coll_call *call) {
+    return put_by(team, call) <= SEGMENT_PART ? SEGMENT_LINES : SEGMENT_CHANNELS;
 }
 
 /* Are all through with what our line said last? Lines that were read say so, or their counts. */
-static bool has_room(weft_team_t *team, uint64_t use) {
-    if (LIKELY(use < team->lines.left_by_all + SEGMENT_CHANNELS) || have_left(team, use))
-        return true;
+static bool has_room(weft_team_t *team, const struct coll_call *call, uint64_t use) {
+    if (LIKELY(use < team->lines.left_by_all + SEGMENT_CHANNELS)) return true;
+    uint32_t ahead = most_ahead(team, call);
+    if (use < team->lines.left_by_all + ahead || have_left(team, use, ahead)) return true;
     for (uint32_t r = 0; r < team->size; r++) note_left(&team->lines, r, left_by(team, r));
-    return have_left(team, use);
+    return have_left(team, use, ahead);
 }
 
 /* ---- entering -------------------------------------------------------------------------------- */
 
 /* In their order. */
 static bool may_enter(const struct collective *c) {
-    return c->team->lines.entered == c->first_use && has_room(c->team, c->first_use);
+    return c->team->lines.entered == c->first_use && has_room(c->team, &c->call, c->first_use);
 }
 
 static void write_line(const struct line_run *run) {
@@ -248,8 +259,7 @@ static void leave_line(const struct line_run *run) {
 
 static bool lines_may_start(weft_team_t *team, const struct coll_call *call) {
     const struct team_lines *lines = &team->lines;
-    (void)call;
-    return lines->left == lines->next && has_room(team, lines->next);
+    return lines->left == lines->next && has_room(team, call, lines->next);
 }
 
 static inline uint32_t look_on(const void *arg, uint32_t rank, unsigned looks) {
@@ -308,7 +318,8 @@ static bool wants_room(const struct collective *c) {
 
 /* A line of it, or that it is through with a line of ours. */
 static bool needs_line(const struct collective *c, uint32_t rank) {
-    if (!c->entered && c->first_use >= left_by(c->team, rank) + SEGMENT_CHANNELS) return true;
+    uint32_t ahead = most_ahead(c->team, &c->call);
+    if (!c->entered && c->first_use >= left_by(c->team, rank) + ahead) return true;
     struct line_run run = run_of(c);
     return reads(&run, rank) && !has_come(&run, rank);
 }

@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 enum { SEALS = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL };
-static const uint64_t segment_magic = 0x3730746c53746657; /* "WftSlt07" */
+static const uint64_t segment_magic = 0x3830746c53746657; /* "WftSlt08" */
 
 static uint64_t pages(uint64_t bytes) {
     return (bytes + 4095) / 4096 * 4096;
@@ -24,9 +24,8 @@ static uint64_t pages(uint64_t bytes) {
 static uint64_t head_bytes(uint32_t size) {
     return pages(sizeof(struct segment_head)) +
            pages(size *
-                 (sizeof(struct segment_member) +
-                  SEGMENT_CHANNELS * (sizeof(struct segment_line) + sizeof(struct segment_peer) +
-                                      sizeof(struct segment_offer))));
+                 (sizeof(struct segment_member) + SEGMENT_LINES * sizeof(struct segment_line) +
+                  SEGMENT_CHANNELS * (sizeof(struct segment_peer) + sizeof(struct segment_offer))));
 }
 
 static uint64_t annex_bytes(uint32_t size) {
@@ -52,7 +51,7 @@ static void lay_out(struct segment *s, void *mapped) {
     s->head = mapped;
     s->member = (struct segment_member *)(at + pages(sizeof *s->head));
     s->line = (struct segment_line *)(s->member + s->size);
-    s->peer = (struct segment_peer *)(s->line + SEGMENT_CHANNELS * s->size);
+    s->peer = (struct segment_peer *)(s->line + SEGMENT_LINES * s->size);
     s->offer = (struct segment_offer *)(s->peer + SEGMENT_CHANNELS * s->size);
     s->block = at + head_bytes(s->size);
     s->annex = s->block + block_bytes(s->size);

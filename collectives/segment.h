@@ -22,6 +22,7 @@
 #include <weft/base.h>
 
 enum { SEGMENT_CHANNELS = 4, SEGMENT_LINE = 64, SEGMENT_PART = 48, SEGMENT_MOST_MEMBERS = 256 };
+enum { SEGMENT_LINES = 16 }; /* of a member: use number n of the lines takes n % SEGMENT_LINES */
 /* An annex has what a line has no room for; larger teams have none. */
 enum { SEGMENT_ANNEX = 8 << 10, SEGMENT_ANNEX_MEMBERS = 16 };
 /* The blocks of a member in a channel, in such a team: 1 KiB each has room in a team of four. */
@@ -149,7 +150,7 @@ static inline uint8_t *segment_slot(const struct segment *s, uint32_t channel, u
 /* What member `index` says in use number `use` of the lines. */
 static inline struct segment_line *segment_line(const struct segment *s, uint64_t use,
                                                 uint32_t index) {
-    return &s->line[use % SEGMENT_CHANNELS * s->size + index];
+    return &s->line[use % SEGMENT_LINES * s->size + index];
 }
 
 /* The rest of what it says there, from its beginning, if the line has no room for it. */

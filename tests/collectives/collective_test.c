@@ -1,4 +1,6 @@
 /* Collectives of several workers, over every transport and through every algorithm. */
+#include <collectives/segment.h>
+
 #include "team.h"
 
 static uint64_t counter_sum(struct crew *c, const char *name) {
@@ -335,32 +337,39 @@ TEST(a_scan_ends_where_those_above_have_not_begun) {
     crew_down(&c);
 }
 
-/* Its lines are full after a few, and the other has not begun. */
-TEST(a_root_runs_ahead_by_as_many_lines_as_there_are_and_no_further) {
+/* The other has not begun: the root's lines are full, or its annexes, after `ahead` calls. */
+static void run_ahead_by(uint32_t n_words, unsigned ahead) {
     struct crew c;
-    int32_t word[8];
-    struct rank *root = &c.rank[0];
+    enum { MOST = 2 * SEGMENT_LINES, WORDS = 64 };
+    static int32_t words[MOST][WORDS], got[WORDS];
+    struct rank *root = &c.rank[0], *other = &c.rank[1];
+    unsigned done = 0, all = 2 * ahead;
     crew_workers(&c, 2, "self,shm", NULL, 0);
     c.ranks_per_core = 1;
     crew_teams(&c);
-    unsigned done = 0;
     expect_outcome(root);
-    for (int i = 0; i < 8; i++) {
-        word[i] = 100 + i;
-        done += weft_bcast(root->team, &word[i], 1, WEFT_INT32, 0, OP_OF(root)) == WEFT_OK;
+    for (unsigned i = 0; i < all; i++) {
+        words[i][n_words - 1] = 100 + (int32_t)i;
+        done += weft_bcast(root->team, words[i], n_words, WEFT_INT32, 0, OP_OF(root)) == WEFT_OK;
     }
     for (int i = 0; i < 100; i++) crew_turn(&c);
-    CHECK_EQ(done + (unsigned)root->outcome_calls, 4);
-    for (int i = 0; i < 8; i++) {
-        int32_t got = 0;
-        struct rank *other = &c.rank[1];
+    CHECK_EQ(done + (unsigned)root->outcome_calls, ahead);
+    for (unsigned i = 0; i < all; i++) {
         expect_outcome(other);
-        posted(other, weft_bcast(other->team, &got, 1, WEFT_INT32, 0, OP_OF(other)));
+        posted(other, weft_bcast(other->team, got, n_words, WEFT_INT32, 0, OP_OF(other)));
         UNTIL(&c, other->outcome_calls == 1);
-        CHECK_EQ(got, 100 + i);
+        CHECK_EQ(got[n_words - 1], 100 + (int32_t)i);
     }
-    UNTIL(&c, done + (unsigned)root->outcome_calls == 8);
+    UNTIL(&c, done + (unsigned)root->outcome_calls == all);
     crew_down(&c);
+}
+
+TEST(a_root_runs_ahead_by_as_many_lines_as_there_are_and_no_further) {
+    run_ahead_by(1, SEGMENT_LINES);
+}
+
+TEST(a_root_runs_ahead_by_as_many_annexes_as_there_are_and_no_further) {
+    run_ahead_by(64, SEGMENT_CHANNELS);
 }
 
 static const char by_copies[] =

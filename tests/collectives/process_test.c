@@ -1,5 +1,6 @@
 /* Teams of processes: real members, some of which die. */
 #include "processes.h"
+#include <collectives/segment.h>
 
 #include <time.h>
 
@@ -65,7 +66,7 @@ TEST(processes_work_together_by_a_line_of_each) {
 /* Rank 0 runs ahead until its lines are full, and sleeps over it. Rank 1 takes the first and leaves
  * it: that has to wake rank 0, which would else sleep until some timer of its own. */
 static void run_ahead(struct process *p) {
-    enum { AHEAD = 4, ALL = 12 };
+    enum { AHEAD = SEGMENT_LINES, ALL = 2 * AHEAD };
     uint64_t own = weft_worker_count(p->worker, "coll.oneshot"); /* the team's */
     if (p->rank == 0) p->page->number[0] = (uint64_t)getpid();
     if (weft_barrier_wait(p->team) < 0) _exit(36);
@@ -88,7 +89,8 @@ TEST(a_root_that_ran_ahead_by_lines_is_woken_when_there_is_room) {
     process_per_core = 1;
     CHECK_EQ(run_all(2, "self,shm", run_ahead, &page), 0);
     CHECK(page->number[1] > 0);
-    CHECK(page->lines[0] == 1 + 12 && page->lines[1] == 1 + 12);
+    CHECK_EQ(page->lines[0], 1 + 2 * SEGMENT_LINES);
+    CHECK_EQ(page->lines[1], 1 + 2 * SEGMENT_LINES);
     munmap(page, sizeof *page);
     process_per_core = 0;
 }
