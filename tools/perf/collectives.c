@@ -181,29 +181,33 @@ static void free_persistent(const struct perf *p) {
     kept = NULL;
 }
 
-static weft_status_t start_collectives(struct perf *p, size_t size, uint64_t i,
-                                       const weft_op_t *op) {
-    uint32_t root = (uint32_t)(i % p->size);
-    if (kept) return weft_coll_start(kept[root], op);
-    weft_coll_args_t args = args_of(p, size, root);
-    return weft_coll(p->team, &args, op);
+/* ---- one operation --------------------------------------------------------------------------- */
+
+static weft_coll_args_t described; /* once: the description is not what is measured */
+
+static uint32_t to_root(const struct perf *p, uint64_t i) {
+    return described.root = (uint32_t)(i % p->size);
+}
+
+static weft_status_t start_collectives(struct perf *p, uint64_t i, const weft_op_t *op) {
+    uint32_t root = to_root(p, i);
+    return kept ? weft_coll_start(kept[root], op) : weft_coll(p->team, &described, op);
 }
 
 /* The form that waits. */
-static void one_waiting(struct perf *p, size_t size, uint64_t i) {
-    uint32_t root = (uint32_t)(i % p->size);
-    weft_coll_args_t args = args_of(p, size, root);
-    perf_must(kept ? weft_coll_start_wait(kept[root]) : weft_coll_wait(p->team, &args),
+static void one_waiting(struct perf *p, uint64_t i) {
+    uint32_t root = to_root(p, i);
+    perf_must(kept ? weft_coll_start_wait(kept[root]) : weft_coll_wait(p->team, &described),
               "collective");
 }
 
-static void one(struct perf *p, size_t size, uint64_t i) {
+static void one(struct perf *p, uint64_t i) {
     if (p->mode == MODE_WAIT) {
-        one_waiting(p, size, i);
+        one_waiting(p, i);
         return;
     }
     done = false;
-    weft_status_t st = start_collectives(p, size, i, &(weft_op_t){.done = on_done});
+    weft_status_t st = start_collectives(p, i, &(weft_op_t){.done = on_done});
     perf_must(st, "collective");
     if (st == WEFT_OK) return;
     while (!done) perf_turn(p);
@@ -228,7 +232,7 @@ static uint64_t run_collectives(struct perf *p, size_t size, uint64_t n, uint64_
         uint64_t end = i + batch < n ? i + batch : n, weight = end - i;
         for (; i < end; i++) {
             if (p->options.fresh) write_given(p, size, i);
-            one(p, size, i);
+            one(p, i);
         }
         if (runs_ahead(p)) meet(p);
         uint64_t now = perf_now();
@@ -244,7 +248,8 @@ static void check_sum(struct perf *p) {
     if (p->options.cuda == PERF_CUDA_DEVICE) return;
     float *x = p->out, *y = p->in;
     x[0] = 1;
-    one(p, sizeof(float), 0);
+    described = args_of(p, sizeof(float), 0);
+    one(p, 0);
     if (y[0] != (float)p->size) perf_die("the sum is wrong", WEFT_ERR_INTERNAL);
     x[0] = 0;
 }
@@ -253,6 +258,7 @@ static void measure_collectives(struct perf *p, size_t size, struct perf_result 
     uint64_t plan[2]; /* operations, and in how large batches: rank 0 decides */
     if (p->options.test == TEST_ALLREDUCE) check_sum(p);
     if (p->options.persistent) init_persistent(p, size);
+    described = args_of(p, size, 0);
     histogram_clear(&p->histogram);
     run_collectives(p, size, WARM_UP, WARM_UP);
     double each = histogram_mean(&p->histogram);
