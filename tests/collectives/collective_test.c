@@ -650,3 +650,32 @@ TEST(a_setting_that_does_not_parse_is_refused) {
         crew_down(&c);
     }
 }
+
+/* An older program's description ends earlier; what it lacks is zero. A newer one's has more, which
+ * must be zero. */
+TEST(descriptions_of_other_versions_are_read) {
+    struct crew c;
+    int32_t one = 1, sum[2];
+    crew_up(&c, 2, "self,shm", NULL, NULL);
+    struct {
+        weft_coll_args_t args;
+        uint64_t more;
+    } newer = {.args = {.kind = WEFT_COLL_ALLREDUCE,
+                        .src = &one,
+                        .count = 1,
+                        .type = WEFT_INT32,
+                        .reduction = WEFT_SUM}};
+    size_t sizes[] = {offsetof(weft_coll_args_t, graph), sizeof newer.args, sizeof newer};
+    for (unsigned i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        newer.args.flags = sizes[i] < sizeof newer.args ? UINT32_MAX : 0; /* beyond its end */
+        EVERYBODY(&c, (newer.args.dst = &sum[r],
+                       weft_coll_sized(sizes[i], me->team, &newer.args, OP_OF(me))));
+        CHECK(sum[0] == 2 && sum[1] == 2);
+    }
+    newer.more = 1;
+    CHECK_EQ(weft_coll_sized(sizeof newer, c.rank[0].team, &newer.args, OP_OF(&c.rank[0])),
+             WEFT_ERR_INVALID_PARAM);
+    CHECK_EQ(weft_coll_wait_sized(sizeof newer, c.rank[0].team, &newer.args),
+             WEFT_ERR_INVALID_PARAM);
+    crew_down(&c);
+}
