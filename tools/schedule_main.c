@@ -8,6 +8,8 @@
 #include <string.h>
 #include <talloc.h>
 
+#include "program/program.h"
+
 static const char usage[] =
     "schedule --collective NAME --algorithm NAME [--ranks N] [--count N] [--root N] [--radix N]\n"
     "         [--per-group N] [--text | --svg | --cost]\n"
@@ -19,6 +21,8 @@ static const char usage[] =
     "  --svg        a picture: ranks from left to right, rounds downwards, messages as arrows\n"
     "  --cost       one line: most steps and bytes sent of a rank, and the longest chain of "
     "messages\n";
+
+enum { MOST_RANKS = 256, MOST_COUNT = 1 << 16 };
 
 struct program {
     enum coll_algorithm algorithm;
@@ -219,11 +223,18 @@ static bool find_algorithm(struct program *p, const char *collective, const char
     return false;
 }
 
-static uint32_t number(const char *text) {
-    return (uint32_t)strtoul(text, NULL, 0);
+/* Ends the program if it is none. */
+static uint32_t number(const char *option, const char *text, uint32_t least, uint32_t most) {
+    uint64_t value = 0;
+    if (!program_number(text, least, most, &value)) {
+        fprintf(stderr, "schedule: --%s %s: %u to %u\n", option, text, least, most);
+        exit(2);
+    }
+    return (uint32_t)value;
 }
 
 int main(int argc, char **argv) {
+    program_begin();
     static const struct option options[] = {
         {"collective", 1, 0, 'c'}, {"algorithm", 1, 0, 'a'}, {"ranks", 1, 0, 'n'},
         {"count", 1, 0, 'e'},      {"root", 1, 0, 'r'},      {"radix", 1, 0, 'k'},
@@ -235,24 +246,28 @@ int main(int argc, char **argv) {
     for (int c; (c = getopt_long(argc, argv, "", options, NULL)) != -1;) switch (c) {
         case 'c': collective = optarg; break;
         case 'a': algorithm = optarg; break;
-        case 'n': p.shape.size = number(optarg); break;
-        case 'e': p.shape.count = number(optarg); break;
-        case 'r': p.shape.root = number(optarg); break;
-        case 'k': p.shape.radix = number(optarg); break;
-        case 'g': p.shape.per_group = number(optarg); break;
+        case 'n': p.shape.size = number("ranks", optarg, 1, MOST_RANKS); break;
+        case 'e': p.shape.count = number("count", optarg, 0, MOST_COUNT); break;
+        case 'r': p.shape.root = number("root", optarg, 0, MOST_RANKS - 1); break;
+        case 'k': p.shape.radix = number("radix", optarg, 0, MOST_RANKS); break;
+        case 'g': p.shape.per_group = number("per-group", optarg, 1, MOST_RANKS); break;
         case 't': print = print_text; break;
         case 's': print = print_svg; break;
         case 'o': print = print_cost; break;
-        case 'l': return list_all();
+        case 'l': return program_end("schedule", list_all());
         default: fputs(usage, stderr); return 2;
         }
-    if (p.shape.size == 0 || p.shape.size > 256 || p.shape.root >= p.shape.size) {
-        fprintf(stderr, "schedule: 1 to 256 ranks, and a root among them\n");
+    if (optind < argc || p.shape.root >= p.shape.size) {
+        fprintf(stderr, "schedule: %s\n",
+                optind < argc ? "an argument that is no option" : "the root is none of the ranks");
         return 2;
     }
     if (!find_algorithm(&p, collective, algorithm)) return 2;
-    if (!build(&p)) return 1;
+    if (!build(&p)) {
+        fputs("schedule: there is no such schedule for so many ranks, or no memory\n", stderr);
+        return 1;
+    }
     print(&p);
     talloc_free(p.rank); /* the parent of all */
-    return 0;
+    return program_end("schedule", 0);
 }

@@ -1,5 +1,6 @@
 /* weft-info: what this Weft can do here, how it is configured, and what it was built with. */
 #include <getopt.h>
+#include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,6 +15,7 @@
 #include "info/live.h"
 #include "info/protocols.h"
 #include "info/view.h"
+#include "program/program.h"
 #include "json/json.h"
 
 static const char usage[] =
@@ -277,7 +279,8 @@ static int new_key(const char *path) {
 }
 
 struct asked {
-    int what, json, live, view, svg;
+    int what, json, live, view, svg, collectives;
+    const char *new_key;
 };
 
 enum { GO_ON = -1 };
@@ -297,6 +300,7 @@ static int read_options(int argc, char **argv, struct asked *asked) {
                                             {"svg", no_argument, NULL, 's'},
                                             {"help", no_argument, NULL, 'h'},
                                             {NULL, 0, NULL, 0}};
+    uint64_t pid = 0;
     int c;
     while ((c = getopt_long(argc, argv, "h", options, NULL)) != -1) {
         switch (c) {
@@ -308,16 +312,17 @@ static int read_options(int argc, char **argv, struct asked *asked) {
         case 'j': asked->json = 1; break;
         case 's': asked->svg = 1; break;
         case 'l':
-            if ((asked->live = atoi(optarg)) > 0) break;
-            fprintf(stderr, "weft-info: %s: no process\n", optarg);
+            if (program_number(optarg, 1, INT_MAX, &pid)) break;
+            fprintf(stderr, "weft-info: --live %s: no process\n", optarg);
             return 2;
         case 'v': asked->view = 1; break;
-        case 'o': return info_collectives() ? 0 : 1;
-        case 'k': return new_key(optarg) ? 0 : 1;
+        case 'o': asked->collectives = 1; break;
+        case 'k': asked->new_key = optarg; break;
         case 'h': fputs(usage, stdout); return 0;
         default: fputs("Try weft-info --help.\n", stderr); return 2;
         }
     }
+    asked->live = (int)pid;
     return GO_ON;
 }
 
@@ -327,11 +332,16 @@ static int refuse(const char *what, const char *why) {
 }
 
 static int check_options(const struct asked *asked, const char *rest) {
-    bool alone = asked->live || asked->view;
+    const char *alone = asked->new_key       ? "--new-key"
+                        : asked->collectives ? "--collectives"
+                        : asked->live        ? "--live"
+                        : asked->view        ? "--view"
+                                             : NULL;
+    int n = !!asked->what + !!asked->live + asked->view + asked->collectives + !!asked->new_key;
     if (rest && !(asked->what & PROTOCOLS)) return refuse(rest, ": not understood");
     if (asked->svg && (!asked->view || asked->json)) return refuse("--svg", " is for --view");
-    if (alone && (asked->what || (asked->live && asked->view)))
-        return refuse(asked->live ? "--live" : "--view", " goes alone");
+    if (alone && n > 1) return refuse(alone, " goes alone");
+    if (asked->json && (asked->collectives || asked->new_key)) return refuse(alone, " has no JSON");
     return GO_ON;
 }
 
@@ -352,19 +362,21 @@ static bool show_own(int what, int json, char **names, int n_names) {
     return found;
 }
 
+static bool show(const struct asked *asked, int *argc, char ***argv) {
+    if (asked->new_key) return new_key(asked->new_key);
+    if (asked->collectives) return info_collectives();
+    if (asked->live) return info_live(asked->live, asked->json);
+    if (asked->view)
+        return info_view(argc, argv, asked->svg ? INFO_SVG : asked->json ? INFO_JSON : INFO_TEXT);
+    int what = asked->what ? asked->what : TRANSPORTS | CONFIG | BUILD;
+    return show_own(what, asked->json, *argv + optind, *argc - optind);
+}
+
 int main(int argc, char **argv) {
     struct asked asked = {0};
+    program_begin();
     int status = read_options(argc, argv, &asked);
     if (status == GO_ON) status = check_options(&asked, argv[optind]);
-    if (status != GO_ON) return status;
-    if (asked.live) return info_live(asked.live, asked.json) ? 0 : 1;
-    if (asked.view)
-        return info_view(&argc, &argv,
-                         asked.svg    ? INFO_SVG
-                         : asked.json ? INFO_JSON
-                                      : INFO_TEXT)
-                   ? 0
-                   : 1;
-    int what = asked.what ? asked.what : TRANSPORTS | CONFIG | BUILD;
-    return show_own(what, asked.json, argv + optind, argc - optind) ? 0 : 1;
+    if (status == GO_ON) status = show(&asked, &argc, &argv) ? 0 : 1;
+    return program_end("weft-info", status);
 }

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "perf/perf.h"
+#include "program/program.h"
 #include "run/job.h"
 
 static const char usage[] =
@@ -137,6 +138,7 @@ static const char *taken_by(int c) {
     case 'L': return "1 to 16384";
     case 'd': return "0.001 to 3600";
     case 'w': return "1 to 64";
+    case 'c': return "0 to 1023";
     case 'M': return "exposed, own, sent, received, cuda, managed or pinned";
     case 'p': return strerror(errno);
     default: return "not understood";
@@ -159,7 +161,7 @@ static bool take_option(int c, const char *value, struct perf_options *o) {
         [4] = PERF_CUDA_DEVICE, [5] = PERF_CUDA_MANAGED, [6] = PERF_CUDA_PINNED};
     static const char *const transports[] = {"auto",    "self",    "shm", "tcp",
                                              "rdma_rc", "rdma_ud", NULL};
-    double number = 0;
+    uint64_t core = 0;
     int which = 0;
     bool ok = true;
     switch (c) {
@@ -179,8 +181,8 @@ static bool take_option(int c, const char *value, struct perf_options *o) {
     case 'L': ok = parse_count(value, 16384, &o->links); break;
     case 'd': ok = parse_number(value, 0.001, 3600, &o->seconds); break;
     case 'c':
-        ok = parse_number(value, 0, CPU_SETSIZE - 1, &number);
-        o->core = (int)number;
+        ok = program_number(value, 0, CPU_SETSIZE - 1, &core);
+        o->core = (int)core;
         break;
     case 'w': ok = parse_count(value, PERF_WINDOW, &o->window); break;
     case 'M':
@@ -232,6 +234,7 @@ static bool settle_test(struct perf_options *o) {
     if (kind->flags & PERF_NONEMPTY && o->size_lo == 0) wrong = "sizes begin at 1";
     if (kind->flags & PERF_WAITING) o->mode = MODE_WAIT;
     if (kind->flags & PERF_SIZELESS) o->size_lo = o->size_hi = 0;
+    if (o->tune && !perf_may_tune(o->test)) wrong = "--tune: there is nothing to choose";
     if (wrong) fprintf(stderr, "weft-perf: %s: %s\n", kind->name, wrong);
     return !wrong;
 }
@@ -275,7 +278,7 @@ static bool take_options(int argc, char **argv, struct perf_options *o) {
     while ((c = getopt_long(argc, argv, "h", options, &which)) != -1) {
         if (c == 'h') {
             fputs(usage, stdout);
-            exit(0);
+            exit(program_end("weft-perf", 0));
         }
         if (take_option(c, optarg, o)) continue;
         if (optarg)
@@ -307,7 +310,9 @@ static void pin(struct perf *p, uint32_t place) {
         if (CPU_ISSET(core, &allowed) && seen++ == (int)(place % (uint32_t)n)) wanted = core;
     CPU_ZERO(&chosen);
     CPU_SET(wanted, &chosen);
-    if (sched_setaffinity(0, sizeof chosen, &chosen) < 0) perror("weft-perf: core");
+    if (sched_setaffinity(0, sizeof chosen, &chosen) == 0) return;
+    fprintf(stderr, "weft-perf: core %d: %s\n", wanted, strerror(errno));
+    if (p->options.core >= 0) exit(1);
 }
 
 static void open_worker(struct perf *p) {
@@ -431,12 +436,13 @@ static void run_connected(struct perf *p) {
 
 int main(int argc, char **argv) {
     static struct perf p;
+    program_begin();
     if (!take_options(argc, argv, &p.options)) {
         fputs("Try weft-perf --help.\n", stderr);
         return BAD_USAGE;
     }
     bool self = strcmp(p.options.transport, "self") == 0;
-    if (p.options.tune) return perf_tune(&p.options);
+    if (p.options.tune) return program_end("weft-perf", perf_tune(&p.options));
     if (p.options.listen) {
         run_listening(&p);
     } else if (p.options.connect) {
@@ -455,5 +461,5 @@ int main(int argc, char **argv) {
                                  .plain = true};
         return job_run(&job);
     }
-    return 0;
+    return program_end("weft-perf", 0);
 }

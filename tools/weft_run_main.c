@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "program/program.h"
 #include "run/job.h"
 
 static const char usage[] =
@@ -15,7 +16,9 @@ static const char usage[] =
     "Output is forwarded line by line with the rank in front: [3] hello. When one fails, the "
     "others\n"
     "are ended (SIGTERM, after 2 s SIGKILL). The exit code is that of the first failure: its own,\n"
-    "128 + the signal that ended it, 124 after the timeout, 127 when PROGRAM is not found.\n"
+    "128 + the signal that ended it, 124 after the timeout, 125 when the output cannot be "
+    "written,\n"
+    "126 when PROGRAM cannot be run, 127 when it is not found.\n"
     "\n"
     "  -n, --ranks N          how many, 1 to 4096 (default 1)\n"
     "      --timeout SECONDS  end the job after that time\n"
@@ -29,8 +32,8 @@ static const char usage[] =
 
 enum { BAD_USAGE = 2 };
 
-static int refuse_run(const char *what, const char *value) {
-    fprintf(stderr, "weft-run: %s: %s\nTry weft-run --help.\n", what, value);
+static int refuse_run(const char *what, const char *value, const char *why) {
+    fprintf(stderr, "weft-run: %s%s: %s\nTry weft-run --help.\n", what, value, why);
     return BAD_USAGE;
 }
 
@@ -48,6 +51,7 @@ int main(int argc, char **argv) {
         {"ranks", required_argument, NULL, 'n'}, {"timeout", required_argument, NULL, 't'},
         {"keep-going", no_argument, NULL, 'k'},  {"plain", no_argument, NULL, 'p'},
         {"help", no_argument, NULL, 'h'},        {NULL, 0, NULL, 0}};
+    program_begin();
     double n = 1, timeout = 0;
     struct job_params params = {.tool = "weft-run"};
     int c;
@@ -55,18 +59,19 @@ int main(int argc, char **argv) {
         switch (c) {
         case 'n':
             if (!number_run(optarg, 1, RUN_MAX_RANKS, &n) || n != (uint32_t)n)
-                return refuse_run("-n", optarg);
+                return refuse_run("--ranks ", optarg, "1 to 4096");
             break;
         case 't':
-            if (!number_run(optarg, 0.001, 1e9, &timeout)) return refuse_run("--timeout", optarg);
+            if (!number_run(optarg, 0.001, 1e9, &timeout))
+                return refuse_run("--timeout ", optarg, "0.001 to 1000000000");
             break;
         case 'k': params.keep_going = true; break;
         case 'p': params.plain = true; break;
-        case 'h': fputs(usage, stdout); return 0;
+        case 'h': fputs(usage, stdout); return program_end("weft-run", 0);
         default: fputs("Try weft-run --help.\n", stderr); return BAD_USAGE;
         }
     }
-    if (optind == argc) return refuse_run("no program", "nothing to start");
+    if (optind == argc) return refuse_run("no program", "", "nothing to start");
     params.n = (uint32_t)n;
     params.timeout_s = timeout;
     params.file = argv[optind];

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "program/program.h"
 #include "simulate/apart.h"
 
 static const char usage[] =
@@ -100,6 +101,22 @@ static int run_large(const struct opts *opts) {
     return run_plan(opts, &plan, opts->mesh ? "mesh" : "endpoints");
 }
 
+/* Where it says nothing, any number will do. */
+static bool read_number(const char *name, int option, const char *text, uint64_t *number_p) {
+    static const struct range {
+        char option;
+        uint64_t least, most;
+    } ranges[] = {{'n', 1, UINT32_MAX}, {'f', 0, UINT64_MAX - UINT32_MAX},
+                  {'j', 1, BATCH_JOBS}, {'w', 2, PLAN_WORKERS},
+                  {'c', 1, 10000000},   {0, 0, UINT64_MAX}};
+    const struct range *range = ranges;
+    while (range->option && range->option != option) range++;
+    if (program_number(text, range->least, range->most, number_p)) return true;
+    fprintf(stderr, "sim: --%s %s: %" PRIu64 " to %" PRIu64 "\n", name, text, range->least,
+            range->most);
+    return false;
+}
+
 static bool read_options(int argc, char **argv, struct opts *opts) {
     static const struct option options[] = {{"seeds", required_argument, NULL, 'n'},
                                             {"from", required_argument, NULL, 'f'},
@@ -114,9 +131,10 @@ static bool read_options(int argc, char **argv, struct opts *opts) {
                                             {"hash", required_argument, NULL, 'x'},
                                             {"help", no_argument, NULL, 'h'},
                                             {NULL, 0, NULL, 0}};
-    int c;
-    while ((c = getopt_long(argc, argv, "h", options, NULL)) != -1) {
-        uint64_t number = optarg ? strtoull(optarg, NULL, 10) : 0;
+    int c, which = 0;
+    while ((c = getopt_long(argc, argv, "h", options, &which)) != -1) {
+        uint64_t number = 0;
+        if (optarg && !read_number(options[which].name, c, optarg, &number)) return false;
         switch (c) {
         case 'n': opts->seeds = number; break;
         case 'f': opts->from = number; break;
@@ -132,18 +150,24 @@ static bool read_options(int argc, char **argv, struct opts *opts) {
         default: return false;
         }
     }
-    return optind == argc && opts->jobs > 0 && opts->workers > 1 && opts->workers <= PLAN_WORKERS;
+    if (optind < argc) fprintf(stderr, "sim: %s: not understood\n", argv[optind]);
+    return optind == argc;
+}
+
+static int run_what(const struct opts *opts) {
+    if (opts->only_hash) return run_hash(opts->seed);
+    if (opts->one) return run_one(opts);
+    if (opts->first) return find_first(opts->from, opts->seeds);
+    if (opts->mesh || opts->many) return run_large(opts);
+    return batch_run(&(struct batch){.from = opts->from, .n = opts->seeds, .jobs = opts->jobs}) > 0;
 }
 
 int main(int argc, char **argv) {
+    program_begin();
     struct opts opts = {.seeds = 1000, .from = 1, .jobs = 2, .workers = 64};
     for (int i = 1; i < argc; i++)
         if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)
-            return fputs(usage, stdout) < 0;
+            return fputs(usage, stdout), program_end("sim", 0);
     if (!read_options(argc, argv, &opts)) return fputs("Try sim --help.\n", stderr), 2;
-    if (opts.only_hash) return run_hash(opts.seed);
-    if (opts.one) return run_one(&opts);
-    if (opts.first) return find_first(opts.from, opts.seeds);
-    if (opts.mesh || opts.many) return run_large(&opts);
-    return batch_run(&(struct batch){.from = opts.from, .n = opts.seeds, .jobs = opts.jobs}) > 0;
+    return program_end("sim", run_what(&opts));
 }

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <weft/weft.h>
 
+#include "program/program.h"
 #include "run/job.h"
 #include "wordcount/bar.h"
 #include "wordcount/files.h"
@@ -353,7 +354,13 @@ static int run_wordcount(struct app *app, char **names, size_t n_names, weft_vie
     return right ? 0 : 1;
 }
 
+static int refuse(const char *option, const char *value, const char *why) {
+    fprintf(stderr, "wordcount: --%s %s: %s\nTry wordcount --help.\n", option, value, why);
+    return 2;
+}
+
 int main(int argc, char **argv) {
+    program_begin();
     static const struct option options[] = {{"transport", required_argument, NULL, 't'},
                                             {"corrupt", required_argument, NULL, 'c'},
                                             {"ranks", required_argument, NULL, 'n'},
@@ -361,20 +368,23 @@ int main(int argc, char **argv) {
                                             {NULL, 0, NULL, 0}};
     struct app app = {.corrupt = -1};
     const char *transport = NULL;
-    unsigned long ranks = 1;
+    uint64_t ranks = 1, corrupt;
     int c;
     while ((c = getopt_long(argc, argv, "n:h", options, NULL)) != -1) {
         switch (c) {
         case 't': transport = optarg; break;
-        case 'c': app.corrupt = atoi(optarg); break;
-        case 'n': ranks = strtoul(optarg, NULL, 10); break;
-        case 'h': fputs(usage, stdout); return 0;
+        case 'c':
+            if (!program_number(optarg, 0, 4095, &corrupt))
+                return refuse("corrupt", optarg, "0 to 4095");
+            app.corrupt = (int)corrupt;
+            break;
+        case 'n':
+            if (!program_number(optarg, 1, 4096, &ranks))
+                return refuse("ranks", optarg, "1 to 4096");
+            break;
+        case 'h': fputs(usage, stdout); return program_end("wordcount", 0);
         default: fputs("Try wordcount --help.\n", stderr); return 2;
         }
-    }
-    if (ranks < 1 || ranks > 4096) {
-        fprintf(stderr, "wordcount: -n: 1 to 4096\n");
-        return 2;
     }
     if (ranks > 1 && !getenv("WEFT_RUN_RANK")) {
         struct job_params job = {.tool = "wordcount",
@@ -385,5 +395,6 @@ int main(int argc, char **argv) {
         return job_run(&job);
     }
     weft_view_params_t params = {.argc = &argc, .argv = &argv};
-    return run_wordcount(&app, argv + optind, (size_t)(argc - optind), &params, transport);
+    return program_end("wordcount", run_wordcount(&app, argv + optind, (size_t)(argc - optind),
+                                                  &params, transport));
 }

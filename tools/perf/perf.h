@@ -142,6 +142,7 @@ void *perf_room(struct perf *p, enum perf_use use, struct perf_room *room, size_
 void perf_turn(struct perf *p);
 
 /* tune.c: of all collectives, or of the one that is the test. The exit status. */
+bool perf_may_tune(enum perf_test test); /* there is more than one algorithm */
 int perf_tune(const struct perf_options *o);
 
 /* The clock, ns, and the processor time of this process. */

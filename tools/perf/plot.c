@@ -133,7 +133,8 @@ bool perf_plot(const char *file, const struct perf_result *r, size_t n) {
                 WIDTH - RIGHT, TOP - 14 + 16 * (int)k, colors[k], shown[k].label);
     }
     fputs("</svg>\n", f);
-    bool ok = fclose(f) == 0;
+    bool ok = !ferror(f);
+    ok &= fclose(f) == 0;
     if (!ok) perror(file);
     return ok;
 }

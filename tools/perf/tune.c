@@ -1,5 +1,6 @@
 /* weft-perf --tune: measures every algorithm of every collective here, and writes the best ones. */
 #include <collectives/select.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -82,11 +83,21 @@ static const struct perf_kind *test_of(enum coll_kind kind) {
     return NULL;
 }
 
+bool perf_may_tune(enum perf_test test) {
+    for (unsigned kind = 0; kind < N_COLL_KINDS; kind++)
+        if (has_choice(kind) && test_of(kind) == &perf_tests[test]) return true;
+    return false;
+}
+
 int perf_tune(const struct perf_options *o) {
     char exe[4096];
     ssize_t len = readlink("/proc/self/exe", exe, sizeof exe - 1);
     FILE *out = fopen(o->tune, "we");
-    bool all = out && len > 0;
+    if (!out) {
+        fprintf(stderr, "weft-perf: --tune %s: %s\n", o->tune, strerror(errno));
+        return 1;
+    }
+    bool all = len > 0;
     if (len > 0) exe[len] = 0;
     if (all) fputs("# weft-perf --tune: the setting coll.tuning names this file\n", out);
     for (unsigned kind = 0; all && kind < N_COLL_KINDS; kind++) {
@@ -94,7 +105,9 @@ int perf_tune(const struct perf_options *o) {
         if (test && (o->test == N_TESTS || &perf_tests[o->test] == test))
             all = tune_one(out, exe, test, kind, o);
     }
-    if (out && fclose(out) != 0) all = false;
+    bool written = !ferror(out);
+    written &= fclose(out) == 0;
     if (!all) fprintf(stderr, "weft-perf: --tune %s: not everything was measured\n", o->tune);
-    return all ? 0 : 1;
+    if (!written) fprintf(stderr, "weft-perf: --tune %s: could not be written\n", o->tune);
+    return all && written ? 0 : 1;
 }

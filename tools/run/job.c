@@ -205,9 +205,14 @@ static void on_grace(struct ev_loop *loop, ev_timer *timer, int events) {
     weft__fsm_step(&((struct running *)timer->data)->job.fsm, JOB_EV_GRACE);
 }
 
+/* As of a program that writes there itself. */
+static int code_of_output(const struct outputs *o) {
+    return outputs_error(o) == EPIPE ? 128 + SIGPIPE : JOB_CODE_OUTPUT;
+}
+
 static void on_broken(struct outputs *o) {
     struct running *r = container_of(o, struct running, outputs);
-    r->job.reason = 128 + SIGPIPE;
+    r->job.reason = code_of_output(o);
     weft__fsm_step(&r->job.fsm, JOB_EV_STOP);
 }
 
@@ -243,6 +248,14 @@ static void start_all(struct running *r) {
     }
 }
 
+/* What was printed last may be written last of all. */
+static int code_of_job(const struct running *r) {
+    int error = outputs_error(&r->outputs);
+    if (error && error != EPIPE)
+        fprintf(stderr, "%s: writing the output: %s\n", r->params->tool, strerror(error));
+    return error && r->job.code == 0 ? code_of_output(&r->outputs) : r->job.code;
+}
+
 int job_run(const struct job_params *params) {
     struct running r = {.params = params, .loop = ev_default_loop(0)};
     fsm_init(&r.job.fsm, &port, JOB_RUNNING, 1);
@@ -260,5 +273,5 @@ int job_run(const struct job_params *params) {
     outputs_close(&r.outputs);
     serving_close(r.serving);
     free(r.processes);
-    return r.job.code;
+    return code_of_job(&r);
 }

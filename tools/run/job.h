@@ -24,7 +24,12 @@ struct job {
     int code;           /* of weft-run */
 };
 
-enum { JOB_CODE_TIMEOUT = 124, JOB_CODE_NOT_RUN = 126, JOB_CODE_NOT_FOUND = 127 };
+enum {
+    JOB_CODE_TIMEOUT = 124,
+    JOB_CODE_OUTPUT = 125,
+    JOB_CODE_NOT_RUN = 126,
+    JOB_CODE_NOT_FOUND = 127
+};
 
 struct job_params {
     const char *tool; /* for messages */
@@ -38,8 +43,8 @@ struct job_params {
 
 /*
  * Runs it to its end. The exit code: 0, or that of the first failure (128 + signal, 124 on a
- * timeout). With `keep_going` a process that a signal ended is no failure where another one has
- * exited with 0.
+ * timeout, 125 where our own output cannot be written). With `keep_going` a process that a signal
+ * ended is no failure where another one has exited with 0.
  */
 int job_run(const struct job_params *params);
 

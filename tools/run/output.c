@@ -24,8 +24,8 @@ static void set_paused(struct outputs *o, bool paused) {
     }
 }
 
-static void give_up(struct sink *sink) {
-    sink->broken = true;
+static void give_up(struct sink *sink, int error) {
+    sink->error = error;
     sink->len = 0;
     ev_io_stop(sink->outputs->loop, &sink->watcher);
     if (sink->outputs->broken) sink->outputs->broken(sink->outputs);
@@ -36,7 +36,7 @@ static bool write_piece(struct sink *sink) {
     ssize_t n = write(sink->watcher.fd, sink->bytes, sink->len < PIECE ? sink->len : PIECE);
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) return false;
     if (n < 0) {
-        give_up(sink);
+        give_up(sink, errno);
         return false;
     }
     sink->len -= (size_t)n;
@@ -53,11 +53,11 @@ static void on_writable(struct ev_loop *loop, ev_io *watcher, int events) {
 }
 
 static void put_output(struct sink *sink, const char *bytes, size_t len) {
-    if (sink->broken) return;
+    if (sink->error) return;
     if (sink->len + len > sink->room) {
         size_t room = 2 * (sink->len + len);
         char *more = realloc(sink->bytes, room);
-        if (!more) return give_up(sink);
+        if (!more) return give_up(sink, ENOMEM);
         sink->bytes = more;
         sink->room = room;
     }
@@ -171,6 +171,10 @@ void outputs_forward(struct outputs *o, uint32_t rank, int to, int fd) {
     ev_io_start(o->loop, &s->watcher);
 }
 
+int outputs_error(const struct outputs *o) {
+    return o->sinks[0].error ? o->sinks[0].error : o->sinks[1].error;
+}
+
 void outputs_close(struct outputs *o) {
     o->broken = NULL;
     for (uint32_t i = 0; o->sources && i < 2 * o->n; i++) {
@@ -181,7 +185,7 @@ void outputs_close(struct outputs *o) {
     }
     for (int i = 0; i < 2; i++) {
         struct sink *sink = &o->sinks[i];
-        while (sink->len > 0 && !sink->broken) write_piece(sink); /* the job is over: may block */
+        while (sink->len > 0 && !sink->error) write_piece(sink); /* the job is over: may block */
         ev_io_stop(o->loop, &sink->watcher);
         free(sink->bytes);
     }

@@ -22,7 +22,7 @@ struct sink {
     struct outputs *outputs;
     char *bytes;
     size_t len, room;
-    bool broken;   /* the reader is gone */
+    int error;     /* errno of the write that failed; 0: none */
     bool terminal; /* it obeys control characters */
 };
 
@@ -43,7 +43,7 @@ struct outputs {
     struct source *sources; /* two a rank */
     uint32_t n;
     bool paused;                             /* a sink is far behind */
-    void (*broken)(struct outputs *outputs); /* our own standard output was closed */
+    void (*broken)(struct outputs *outputs); /* a sink takes nothing any more */
 };
 
 /* False when memory runs out. */
@@ -53,6 +53,8 @@ bool outputs_open(struct outputs *o, struct ev_loop *loop, uint32_t n_ranks,
  * Forwards `fd`, the read end of a pipe that it owns from now on, to our descriptor `to` (1 or 2).
  */
 void outputs_forward(struct outputs *o, uint32_t rank, int to, int fd);
+/* errno of the first sink that failed; 0: none. */
+int outputs_error(const struct outputs *o);
 /* Takes what the pipes still hold, writes everything and closes. */
 void outputs_close(struct outputs *o);
 

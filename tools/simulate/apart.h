@@ -18,6 +18,7 @@ void apart_alarm(unsigned seconds);
  * batch.c: seeds, in several processes; each hundredth is run once more, by another process at
  * other addresses. Returns how many failed, and prints them and the rate.
  */
+enum { BATCH_JOBS = 64 }; /* at most */
 struct batch {
     uint64_t from, n;
     unsigned jobs;

@@ -10,7 +10,7 @@
 
 #include "apart.h"
 
-enum { JOBS = 64, TWICE = 100, A_HANG_S = 20 };
+enum { TWICE = 100, A_HANG_S = 20 };
 
 /* What a process reports to its parent. */
 struct tally {
@@ -92,10 +92,10 @@ static bool follow(const struct batch *batch, unsigned job, pid_t *child, struct
 }
 
 uint64_t batch_run(const struct batch *batch) {
-    struct tally *tally = apart_shared(JOBS * sizeof *tally), sum = {0};
-    pid_t child[JOBS];
+    struct tally *tally = apart_shared(BATCH_JOBS * sizeof *tally), sum = {0};
+    pid_t child[BATCH_JOBS];
     double began = seconds();
-    unsigned jobs = batch->jobs < JOBS ? batch->jobs : JOBS, left = jobs;
+    unsigned jobs = batch->jobs < BATCH_JOBS ? batch->jobs : BATCH_JOBS, left = jobs;
     for (unsigned i = 0; i < jobs; i++)
         child[i] = begin_batch(batch, i, batch->from + i, &tally[i]);
     while (left) {
