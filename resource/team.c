@@ -13,25 +13,23 @@
 
 /* ---- over endpoints -------------------------------------------------------------------------- */
 
-/* The reserved id of the records of an exchange: header {rank, number}, then the record. */
-enum { EXCHANGE_ID = AM_ID_RESERVED + 48, EARLY_MOST = 4096, RECORD_MOST = 4096 };
+/*
+ * The reserved id of the records of an exchange: header {rank, number}, then the record. A record
+ * that comes before its exchange has begun here is dropped. Its member waits for ours then, and
+ * answers it with its own, so nothing is kept for exchanges to come. A member answers each other
+ * one once.
+ */
+enum { EXCHANGE_ID = AM_ID_RESERVED + 48, RECORD_MOST = 4096 };
 
 struct exchange_head {
     uint32_t rank, number;
 };
 
-/* Of a worker: exchanges in the order they began, and records that came before theirs. */
+/* Of a worker: exchanges in the order they began. */
 struct exchange_registry {
-    struct list sets, early;
-    uint32_t n_early, next_number;
+    struct list sets;
+    uint32_t next_number;
     weft_worker_t *worker;
-};
-
-struct early_record {
-    struct list of;
-    struct exchange_head head;
-    size_t len;
-    uint8_t bytes[];
 };
 
 struct endpoint_set {
@@ -40,16 +38,33 @@ struct endpoint_set {
     weft_ep_t **ep;
     uint32_t rank, size, number, missing;
     bool *has;
+    const uint8_t *mine;
     uint8_t *all;
     size_t len;
     weft_done_fn done;
     void *arg;
 };
 
-static void take_record(struct endpoint_set *set, uint32_t rank, const void *bytes, size_t len) {
-    if (rank >= set->size || set->has[rank] || len != set->len) return;
+static void record_sent(weft_status_t status, void *record) {
+    talloc_free(record);
+}
+
+/* Of a copy: the team may be gone before the endpoint is up. */
+static weft_status_t send_record(const struct endpoint_set *set, uint32_t rank) {
+    struct exchange_head head = {set->rank, set->number};
+    void *record = talloc_memdup(weft__worker_reactor(set->registry->worker), set->mine, set->len);
+    if (!record) return WEFT_ERR_NO_MEMORY;
+    weft_iov_t iov = {record, set->len};
+    weft_op_t op = {.done = record_sent, .arg = record, .flags = WEFT_AM_EAGER};
+    weft_status_t st = weft__am_send(
+        set->ep[rank], &(struct am_send_args){EXCHANGE_ID, &head, sizeof head, &iov, 1, &op});
+    if (st != WEFT_IN_PROGRESS) record_sent(st, record);
+    return st;
+}
+
+static void take_record(struct endpoint_set *set, uint32_t rank, const void *bytes) {
     set->has[rank] = true;
-    memcpy(set->all + (size_t)rank * len, bytes, len);
+    memcpy(set->all + (size_t)rank * set->len, bytes, set->len);
     if (--set->missing) return;
     list_remove(&set->of_registry);
     set->done(WEFT_OK, set->arg);
@@ -63,25 +78,23 @@ static struct endpoint_set *find_set(const struct exchange_registry *registry, u
     return NULL;
 }
 
+/* Does `from` lead to the worker that has this rank? Not known before our own endpoint is up: then
+ * the answer to our record is taken. */
+static bool is_of_rank(const struct endpoint_set *set, uint32_t rank, const weft_ep_t *from) {
+    const struct link *ours = set->ep[rank] ? set->ep[rank]->link : NULL;
+    return from && from->link && ours && ours->peer && ours->peer == from->link->peer;
+}
+
 static void on_record(weft_ep_t *ep, weft_am_t *am, void *arg) {
-    struct exchange_registry *registry = arg;
+    const struct exchange_registry *registry = arg;
     struct exchange_head head;
-    if (am->header_len != sizeof head || !am->data || am->len > RECORD_MOST) return;
+    if (am->header_len != sizeof head || !am->data) return;
     memcpy(&head, am->header, sizeof head);
     struct endpoint_set *set = find_set(registry, head.number);
-    if (set) {
-        take_record(set, head.rank, am->data, am->len);
-        return;
-    }
-    struct early_record *early = NULL;
-    if (registry->n_early < EARLY_MOST)
-        early = weft__alloc(registry, sizeof *early + am->len, "early record");
-    if (!early) return;
-    early->head = head;
-    early->len = am->len;
-    memcpy(early->bytes, am->data, am->len);
-    list_append(&registry->early, &early->of);
-    registry->n_early++;
+    if (!set || head.rank >= set->size || set->has[head.rank] || am->len != set->len) return;
+    if (!is_of_rank(set, head.rank, ep)) return;
+    (void)send_record(set, head.rank); /* one that does not get it waits until its deadline */
+    take_record(set, head.rank, am->data);
 }
 
 static const char registry_key;
@@ -98,7 +111,6 @@ static struct exchange_registry *registry_of(weft_worker_t *worker) {
     if (!registry) return NULL;
     registry->worker = worker;
     list_init(&registry->sets);
-    list_init(&registry->early);
     if (weft__worker_attach(worker, &registry_key, registry, close_registry) < 0) {
         talloc_free(registry);
         return NULL;
@@ -107,32 +119,11 @@ static struct exchange_registry *registry_of(weft_worker_t *worker) {
     return registry;
 }
 
-static void take_early(struct endpoint_set *set) {
-    struct exchange_registry *registry = set->registry;
-    uint32_t number = set->number;
-    list_for_each_safe(n, next, &registry->early) {
-        struct early_record *early = list_of(n, struct early_record, of);
-        if (early->head.number != number) continue;
-        list_remove(&early->of);
-        registry->n_early--;
-        if (set->missing) take_record(set, early->head.rank, early->bytes, early->len);
-        talloc_free(early);
-    }
-}
-
-static weft_status_t send_record(const struct endpoint_set *set, uint32_t rank, const void *mine,
-                                 size_t len) {
-    struct exchange_head head = {set->rank, set->number};
-    weft_iov_t iov = {(void *)(uintptr_t)mine, len};
-    weft_op_t op = {.flags = WEFT_AM_EAGER};
-    return weft__am_send(set->ep[rank],
-                         &(struct am_send_args){EXCHANGE_ID, &head, sizeof head, &iov, 1, &op});
-}
-
 static weft_status_t set_allgather(void *arg, weft_worker_t *worker, const void *mine, size_t len,
                                    void *all, weft_done_fn done, void *done_arg) {
     struct endpoint_set *set = arg;
     if (len > RECORD_MOST) return WEFT_ERR_TOO_BIG;
+    set->mine = mine;
     set->all = all;
     set->len = len;
     set->missing = set->size;
@@ -143,13 +134,12 @@ static weft_status_t set_allgather(void *arg, weft_worker_t *worker, const void 
     memset(set->has, 0, set->size * sizeof *set->has);
     list_append(&set->registry->sets, &set->of_registry);
     for (uint32_t r = 0; r < set->size; r++) {
-        weft_status_t st = r == set->rank ? WEFT_OK : send_record(set, r, mine, len);
+        weft_status_t st = r == set->rank ? WEFT_OK : send_record(set, r);
         if (st >= 0) continue;
         list_remove(&set->of_registry);
         return st;
     }
-    take_record(set, set->rank, mine, len);
-    if (set->missing) take_early(set);
+    take_record(set, set->rank, mine);
     return WEFT_OK;
 }
 
