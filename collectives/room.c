@@ -6,6 +6,7 @@
 #include "agreement.h"
 #include "collective.h"
 #include "joining.h"
+#include <endpoints/core/link.h>
 #include <endpoints/messages/am.h>
 
 static const char room_key;
@@ -36,12 +37,24 @@ struct orphan {
     struct early early;
     uint64_t team;
     uint32_t epoch;
+    uint64_t sender; /* id of its worker */
 };
+
+/* 0: not known, for the connection is gone already. */
+static uint64_t sender_of(const weft_ep_t *ep) {
+    return ep && ep->link ? ep->link->peer : 0;
+}
+
+/* Another peer of the worker may know the team's identity. */
+static bool speaks_for(const weft_team_t *team, uint64_t sender, uint32_t rank) {
+    return rank < team->size && rank != team->rank &&
+           (!sender || sender == team->member[rank].worker);
+}
 
 /* Members whose exchange ended sooner speak first. What they say before all have agreed is short
  * and little. */
-static void adopt_later(struct team_registry *room, unsigned id, const struct coll_wire *wire,
-                        weft_am_t *am) {
+static void adopt_later(struct team_registry *room, unsigned id, const weft_ep_t *ep,
+                        const struct coll_wire *wire, weft_am_t *am) {
     struct orphan *orphan = NULL;
     if (id != COLL_WIRE_LEAVE && id != COLL_WIRE_RELEASE && id != COLL_WIRE_LEFT &&
         in_exchange(room) && room->n_orphans < ORPHANS_MOST && am->len <= ORPHAN_BYTES_MOST)
@@ -52,6 +65,7 @@ static void adopt_later(struct team_registry *room, unsigned id, const struct co
     }
     orphan->team = wire->team;
     orphan->epoch = wire->epoch;
+    orphan->sender = sender_of(ep);
     orphan->early = (struct early){.id = id,
                                    .seq = wire->seq,
                                    .tag = wire->tag,
@@ -94,7 +108,7 @@ void weft__team_registry_adopt(struct team_registry *room, weft_team_t *team) {
     list_for_each_safe(at, next, &room->orphans) {
         struct orphan *orphan = list_of(at, struct orphan, early.of);
         if (orphan->team != team->id || orphan->epoch != team->epoch ||
-            orphan->early.from >= team->size)
+            !speaks_for(team, orphan->sender, orphan->early.from))
             continue;
         list_remove(&orphan->early.of);
         room->n_orphans--;
@@ -173,11 +187,11 @@ static void on_message(struct team_registry *room, unsigned id, weft_ep_t *ep, w
     }
     weft_team_t *team = find_team(room, wire.team);
     if (!team) {
-        if (!answer_departed(room, ep, id, &wire)) adopt_later(room, id, &wire, am);
+        if (!answer_departed(room, ep, id, &wire)) adopt_later(room, id, ep, &wire, am);
         return;
     }
     /* Stale, or sent in another's name: ignored. */
-    if (wire.epoch != team->epoch || wire.from >= team->size || wire.from == team->rank) {
+    if (wire.epoch != team->epoch || !speaks_for(team, sender_of(ep), wire.from)) {
         weft__count(room->reactor)->coll_dropped++;
         return;
     }

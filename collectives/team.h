@@ -54,6 +54,7 @@ struct team_meeting {
 struct member {
     struct weft_team *team;
     weft_ep_t *ep;           /* NULL: not open */
+    uint64_t worker;         /* the id of its worker, from its record */
     struct member_core core; /* has it left, or answered? */
     /* by which its LEAVE came, unanswered while its messages are in flight; 0: none */
     uint32_t leave_ep;

@@ -4,6 +4,7 @@
  */
 #define _GNU_SOURCE
 #include <base/hash.h>
+#include <endpoints/connect/connect.h>
 #include <float.h>
 #include <sched.h>
 #include <string.h>
@@ -83,10 +84,15 @@ uint64_t weft__team_one_piece(const weft_worker_t *worker, const char *transport
 /* ---- those of all ---------------------------------------------------------------------------- */
 
 static bool decode(weft_team_t *team) {
-    for (uint32_t r = 0; r < team->size; r++)
+    for (uint32_t r = 0; r < team->size; r++) {
+        struct member_record *record = &team->record[r];
+        struct address address;
         if (!weft__member_read(team->all + (size_t)r * MEMBER_RECORD_BYTES, MEMBER_RECORD_BYTES,
-                               &team->record[r]))
+                               record) ||
+            weft__address_read(record->address, record->address_len, &address) < 0)
             return false;
+        team->member[r].worker = address.worker;
+    }
     return true;
 }
 

@@ -1,5 +1,5 @@
-/* What a peer may say to a member: without the team's identity, in its name, or without end. The
- * peer holds the key, and says it over an endpoint of its own. */
+/* What a peer may send to a member: without the team's identity, in the name of another member, or
+ * without end. The peer holds the key. */
 #include <collectives/agreement.h>
 #include <collectives/call.h>
 #include <collectives/collective.h>
@@ -69,14 +69,38 @@ TEST(a_message_without_an_identity_reaches_no_team_in_its_exchange) {
     crew_down(&c);
 }
 
-/* ---- in a member's name, without end --------------------------------------------------------- */
+/* ---- in the name of another member ----------------------------------------------------------- */
+
+/* The worker beside the team has learned its identity. */
+TEST(a_message_in_the_name_of_another_worker_reaches_no_team) {
+    static const enum coll_wire_id ids[] = {COLL_WIRE_DATA,   COLL_WIRE_GO,   COLL_WIRE_NOTICE,
+                                            COLL_WIRE_LEAVE,  COLL_WIRE_LEFT, COLL_WIRE_AGREE,
+                                            COLL_WIRE_RELEASE};
+    enum { IDS = sizeof ids / sizeof *ids };
+    static const uint8_t bytes[64];
+    two_members("self,tcp", NULL, NULL);
+    for (int i = 0; i < IDS; i++) {
+        struct coll_wire wire = {
+            .team = c.rank[0].team->id, .from = 1, .seq = i == 4 ? 1 : 0, .tag = (uint32_t)-3};
+        size_t len = ids[i] == COLL_WIRE_LEFT ? 1 : i < 2 ? 0 : sizeof bytes;
+        CHECK(send_as(to_member, ids[i], &wire, bytes, len, NULL) >= 0);
+    }
+    UNTIL(&c, count("coll.dropped") == IDS);
+    CHECK_EQ(count("peer.violations"), 0);
+    EVERYBODY(&c, weft_barrier(me->team, OP_OF(me)));
+    for (uint32_t r = 0; r < MEMBERS; r++) CHECK_EQ(c.rank[r].outcome, WEFT_OK);
+    crew_down(&c);
+}
+
+/* ---- from a member, without end -------------------------------------------------------------- */
 
 /* A message of no bytes takes memory as long as the collective that it names has not begun. */
 TEST(empty_messages_of_collectives_to_come_are_bounded) {
     two_members("self,tcp", "coll.unexpected_bytes", "64k");
     for (uint32_t i = 0; i < 20000 && c.rank[0].team->status == WEFT_OK; i++) {
         struct coll_wire wire = {.team = c.rank[0].team->id, .from = 1, .seq = 1000 + i, .tag = i};
-        CHECK(send_as(to_member, i % 2 ? COLL_WIRE_GO : COLL_WIRE_DATA, &wire, NULL, 0, NULL) >= 0);
+        CHECK(send_as(weft__team_ep(c.rank[1].team, 0), i % 2 ? COLL_WIRE_GO : COLL_WIRE_DATA,
+                      &wire, NULL, 0, NULL) >= 0);
         if (i % 64 == 0) crew_turn(&c);
     }
     CHECK_EQ(c.rank[0].team->status, WEFT_ERR_QUOTA);
@@ -95,11 +119,12 @@ TEST(a_worker_ends_while_a_message_of_an_agreement_arrives) {
     uint64_t before = count("am.received");
     struct coll_wire wire = {.team = c.rank[0].team->id, .from = 1, .tag = AGREE_CONTRIBUTE};
     weft_op_t op = {.done = note_end, .arg = &sent, .flags = WEFT_AM_RENDEZVOUS};
-    CHECK(send_as(to_member, COLL_WIRE_AGREE, &wire, bytes, sizeof bytes, &op) >= 0);
+    CHECK(send_as(weft__team_ep(c.rank[1].team, 0), COLL_WIRE_AGREE, &wire, bytes, sizeof bytes,
+                  &op) >= 0);
     double end = now_s() + 20;
     while (count("am.received") == before && now_s() < end) {
         weft_worker_progress(c.rank[0].worker, 0);
-        if (count("am.received") == before) weft_worker_progress(c.rank[INTRUDER].worker, 0);
+        if (count("am.received") == before) weft_worker_progress(c.rank[1].worker, 0);
     }
     CHECK(count("am.received") > before);
     vanish(&c, 0);
