@@ -142,7 +142,8 @@ struct rc_lane {
     struct rc_key *keys;
     struct rc_grant *grants;
     uint32_t last_serial, n_asked, n_grants;
-    void *slab; /* its own, once the lane is freed */
+    uint32_t n_wanted; /* WANTs of the peer that wait for their answer */
+    void *slab;        /* its own, once the lane is freed */
 };
 
 static inline struct rc_lane *rc_lane(struct lane *lane) {

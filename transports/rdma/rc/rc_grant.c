@@ -250,6 +250,7 @@ static void send_revoke(struct rc_grant *grant) {
 }
 
 void weft__rc_grant_sent(struct rc_lane *lane, struct rc_grant *grant) {
+    lane->n_wanted -= grant->word.kind != RC_REVOKE;
     if (grant->ended)
         weft__free_later(rc_reactor(lane), grant);
     else if (grant->word.kind == RC_DENY)
@@ -358,11 +359,16 @@ void weft__rc_wanted(struct rc_lane *lane, const struct rc_want *want) {
         weft__fsm_step(&grant->fsm, RC_GRANT_EV_GOOD); /* not twice */
         return;
     }
+    if (lane->n_wanted >= RC_ASKS) {
+        weft__rc_lane_bad(lane, WEFT_ERR_PROTOCOL, "more keys are asked for than may be at once");
+        return;
+    }
     grant = weft__new(rc_iface_of(lane), struct rc_grant);
     if (!grant) {
         deny_now(lane, want->serial);
         return;
     }
+    lane->n_wanted++;
     fsm_init(&grant->fsm, &port, RC_GRANT_NEW, want->serial);
     grant->lane = lane;
     grant->serial = want->serial;

@@ -94,6 +94,23 @@ void weft__rc_receives_close(struct rc_iface *iface) {
 
 /* ---- completions ----------------------------------------------------------------------------- */
 
+/* UINT32_MAX: it is no message. A write with immediate data takes a receive, too, but its bytes are
+ * elsewhere, and its length is not bounded by the buffer. */
+static uint32_t kind_of(const struct rc_iface *iface, const struct ibv_wc *wc) {
+    bool is_message = wc->status == IBV_WC_SUCCESS && wc->opcode == IBV_WC_RECV &&
+                      wc->wc_flags & IBV_WC_WITH_IMM && wc->byte_len <= iface->buffer;
+    return is_message ? ntohl(wc->imm_data) : UINT32_MAX;
+}
+
+/* After another error the queue pair is in error, and no send would ever say so. */
+static void receive_failed(struct rc_lane *lane, enum ibv_wc_status status) {
+    if (status == IBV_WC_WR_FLUSH_ERR) return;
+    weft__log_limited(rc_context(lane), WEFT_LOG_INFO, "rdma",
+                      "queue pair %u: a receive ended with status %d of verbs",
+                      lane->machine.fsm.id, (int)status);
+    weft__rc_lane_break(lane, weft__rd_status_of_wc(status));
+}
+
 void weft__rc_took(struct rd_cq *cq, const struct ibv_wc *wc) {
     struct rc_iface *iface = container_of(cq, struct rc_iface, cq);
     struct rc_lane *lane = weft__rc_lane_find(iface, wc->qp_num);
@@ -103,13 +120,13 @@ void weft__rc_took(struct rd_cq *cq, const struct ibv_wc *wc) {
         return;
     }
     struct rd_block *block = (struct rd_block *)(uintptr_t)wc->wr_id;
-    uint32_t kind = wc->status == IBV_WC_SUCCESS && wc->wc_flags & IBV_WC_WITH_IMM
-                        ? ntohl(wc->imm_data)
-                        : UINT32_MAX;
+    uint32_t kind = kind_of(iface, wc);
     if (lane && kind < RC_N_MESSAGES)
         lane->take(lane, (uint8_t)kind, block->bytes, wc->byte_len);
     else if (lane && wc->status == IBV_WC_SUCCESS)
         weft__rc_lane_bad(lane, WEFT_ERR_PROTOCOL, "that is no message");
+    else if (lane)
+        receive_failed(lane, wc->status);
     if (!iface->srq) return; /* the interface ended in that call */
     block->next = iface->repost;
     iface->repost = block;

@@ -1,0 +1,166 @@
+/* Completions and messages that only a hostile peer causes, given to an interface without a device:
+ * queues and queue pairs are doubles. */
+#include "../harness.h"
+
+#ifdef WEFT_HAVE_RDMA
+#include <arpa/inet.h>
+#include <transports/common.h>
+#include <transports/rdma/rc/rc.h>
+#include <weft/weft.h>
+
+enum { BUFFER = 8192, QP = 77 };
+
+static struct {
+    weft_context_t *context;
+    struct reactor *reactor;
+    struct rc_iface *iface;
+    struct rc_lane *lane;
+    struct rd_block block;
+    uint8_t bytes[BUFFER];
+    struct ibv_context device;
+    struct ibv_srq srq;
+    struct ibv_qp qp;
+    int delivered;
+    size_t len;
+} bed;
+
+static int post_receives(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad) {
+    return 0;
+}
+
+static void deliver(struct lane *lane, unsigned id, const void *data, size_t len) {
+    bed.delivered++;
+    bed.len = len;
+}
+static void no_lane(struct lane *lane) {}
+static void no_loss(struct lane *lane, weft_status_t status) {}
+static const struct iface_up up = {
+    .am = {[0 ... LANE_AM_IDS - 1] = deliver}, .up = no_lane, .down = no_loss, .closed = no_lane};
+static void quiet(weft_log_level_t level, const char *room, const char *line, void *arg) {}
+
+/* A lane that its owner was notified of, so that no verb is called when it is found bad. */
+static void begin(void) {
+    memset(&bed, 0, sizeof bed);
+    CHECK_EQ(weft_context_create(&(weft_context_params_t){.log = quiet}, &bed.context), 0);
+    CHECK_EQ(weft__reactor_create(bed.context, &(struct reactor_params){.seed = 1}, &bed.reactor),
+             0);
+    struct rc_iface *iface = bed.iface = weft__new(bed.reactor, struct rc_iface);
+    iface_init(&iface->iface, NULL, &weft__transport_rdma_rc, iface->device_name, bed.reactor,
+               &(struct iface_params){.up = &up});
+    TAILQ_INIT(&iface->lanes);
+    TAILQ_INIT(&iface->worked);
+    TAILQ_INIT(&iface->starved);
+    weft__slab_init(&iface->lane_slab, bed.reactor, iface, sizeof(struct rc_lane), "rc lanes");
+    iface->depth = 16;
+    iface->most_lanes = 1;
+    iface->buffer = BUFFER;
+    iface->n_receives = 64;
+    bed.device.ops.post_srq_recv = post_receives;
+    bed.srq.context = bed.qp.context = &bed.device;
+    bed.qp.qp_num = QP;
+    bed.block.bytes = bed.bytes;
+    iface->srq = &bed.srq;
+    CHECK_EQ(weft__rc_lane_new(iface, false, &bed.lane), 0);
+    bed.lane->machine.fsm.state = RC_QP_DOWN;
+    bed.lane->take = weft__rc_take_messages;
+    bed.lane->qp = &bed.qp;
+    LIST_INSERT_HEAD(&iface->bucket[QP % RC_BUCKETS], bed.lane, of_bucket);
+}
+
+static void end(void) {
+    LIST_REMOVE(bed.lane, of_bucket);
+    bed.lane->qp = NULL;
+    weft__rc_lane_free(bed.lane);
+    weft__reactor_progress(bed.reactor, 0);
+    weft__slab_end(&bed.iface->lane_slab);
+    talloc_free(bed.iface);
+    weft__reactor_destroy(bed.reactor);
+    CHECK_EQ(weft_context_destroy(bed.context), 0);
+}
+
+static struct ibv_wc completion(uint32_t kind, uint32_t len) {
+    return (struct ibv_wc){.wr_id = (uintptr_t)&bed.block,
+                           .opcode = IBV_WC_RECV,
+                           .status = IBV_WC_SUCCESS,
+                           .wc_flags = IBV_WC_WITH_IMM,
+                           .imm_data = htonl(kind),
+                           .byte_len = len,
+                           .qp_num = QP};
+}
+
+TEST(a_message_is_delivered) {
+    begin();
+    struct ibv_wc wc = completion(3, 100);
+    weft__rc_took(&bed.iface->cq, &wc);
+    CHECK_EQ(bed.delivered, 1);
+    CHECK_EQ(bed.len, 100);
+    CHECK_EQ(bed.lane->why, WEFT_OK);
+    end();
+}
+
+/* What a peer wrote into a region is not in the buffer that its immediate data takes, and may be
+ * longer than that. */
+TEST(a_write_with_immediate_data_is_no_message) {
+    static const uint32_t lens[] = {0, 100, BUFFER, BUFFER + 1, 1 << 30};
+    for (size_t i = 0; i < sizeof lens / sizeof *lens; i++) {
+        begin();
+        struct ibv_wc wc = completion(3, lens[i]);
+        wc.opcode = IBV_WC_RECV_RDMA_WITH_IMM;
+        weft__rc_took(&bed.iface->cq, &wc);
+        CHECK_EQ(bed.delivered, 0);
+        CHECK_EQ(bed.lane->why, WEFT_ERR_PROTOCOL);
+        end();
+    }
+}
+
+TEST(a_message_of_no_kind_or_beyond_its_buffer_is_a_violation) {
+    static const struct {
+        uint32_t kind, len;
+    } bad[] = {{RC_N_MESSAGES, 8}, {UINT32_MAX, 8}, {256, 8}, {3, BUFFER + 1}, {3, UINT32_MAX}};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        begin();
+        struct ibv_wc wc = completion(bad[i].kind, bad[i].len);
+        weft__rc_took(&bed.iface->cq, &wc);
+        CHECK_EQ(bed.delivered, 0);
+        CHECK_EQ(bed.lane->why, WEFT_ERR_PROTOCOL);
+        end();
+    }
+    begin();
+    struct ibv_wc wc = completion(3, 8);
+    wc.wc_flags = 0;
+    weft__rc_took(&bed.iface->cq, &wc);
+    CHECK_EQ(bed.delivered, 0);
+    CHECK_EQ(bed.lane->why, WEFT_ERR_PROTOCOL);
+    end();
+}
+
+/* The queue pair is in error then, which a lane that sends nothing would not learn otherwise. */
+TEST(a_receive_that_fails_breaks_its_lane) {
+    begin();
+    struct ibv_wc wc = completion(3, 8);
+    wc.status = IBV_WC_LOC_LEN_ERR;
+    weft__rc_took(&bed.iface->cq, &wc);
+    CHECK_EQ(bed.delivered, 0);
+    CHECK_EQ(bed.lane->why, WEFT_ERR_IO);
+    CHECK(bed.lane->todo & RC_TODO_BREAK);
+    end();
+}
+
+/* Each answer takes memory until it leaves, and the peer decides when that is. */
+TEST(a_peer_asks_for_so_many_keys_at_once_and_no_more) {
+    begin();
+    LIST_REMOVE(bed.lane, of_bucket);
+    bed.lane->qp = NULL; /* nothing leaves */
+    for (uint32_t serial = 1; serial <= RC_ASKS; serial++)
+        weft__rc_wanted(bed.lane, &(struct rc_want){.serial = serial, .region = 9});
+    CHECK_EQ(bed.lane->why, WEFT_OK);
+    weft__rc_wanted(bed.lane, &(struct rc_want){.serial = RC_ASKS + 1, .region = 9});
+    CHECK_EQ(bed.lane->why, WEFT_ERR_PROTOCOL);
+    LIST_INSERT_HEAD(&bed.iface->bucket[QP % RC_BUCKETS], bed.lane, of_bucket);
+    end();
+}
+#else
+TEST(a_message_is_delivered) {
+    SKIP("built without rdma");
+}
+#endif
