@@ -2,6 +2,7 @@
 #include <tests/cuda/device.h>
 #include <tests/support/rma_peers.h>
 #include <tests/support/threads.h>
+#include <transports/cuda/stream_gate.h>
 
 enum { LEN = 100000 };
 static char first[LEN], second[LEN], got[LEN];
@@ -512,4 +513,39 @@ TEST(without_memory_for_its_word_an_operation_is_refused) {
              WEFT_ERR_IO);
     CHECK(gpu_context_is_as_before());
     two_down(&t);
+}
+
+/* ---- as many as there may be ----------------------------------------------------------------- */
+
+static void never_reached(void *arg) {
+    CHECK(!"no gate was placed");
+}
+
+static size_t pages_mapped(void) {
+    unsigned long pages = 0;
+    FILE *f = fopen("/proc/self/statm", "r");
+    CHECK(f && fscanf(f, "%lu", &pages) == 1);
+    fclose(f);
+    return pages;
+}
+
+TEST(operations_of_streams_beyond_the_most_are_refused_and_leave_no_memory) {
+    enum { MOST = 64 * 64, REFUSED = 2000 };
+    static struct cuda_gate *gate[MOST], *none;
+    unsigned n = 0;
+    gpu_load();
+    void *stream = gpu_stream();
+    while (n < MOST && weft__cuda_gate_new(stream, &none, never_reached, NULL, &gate[n]) == WEFT_OK)
+        n++;
+    CHECK(n >= MOST - 64); /* other tests may have made words of other contexts */
+    CHECK_EQ(weft__cuda_gate_new(stream, &none, never_reached, NULL, &none), WEFT_ERR_QUOTA);
+    size_t before = pages_mapped();
+    for (int i = 0; i < REFUSED; i++)
+        CHECK_EQ(weft__cuda_gate_new(stream, &none, never_reached, NULL, &none), WEFT_ERR_QUOTA);
+    CHECK(pages_mapped() < before + REFUSED / 2);
+    for (unsigned i = 0; i < n; i++) weft__cuda_gate_free(gate[i]);
+    CHECK_EQ(weft__cuda_gate_new(stream, &none, never_reached, NULL, &gate[0]), WEFT_OK);
+    weft__cuda_gate_free(gate[0]);
+    CHECK(gpu_context_is_as_before());
+    CHECK_EQ(gpu.stream_destroy(stream), 0);
 }

@@ -56,6 +56,11 @@ static struct words *find_words(cuda_context context, bool any) {
     return NULL;
 }
 
+static void unmake_words(const struct cuda_driver *driver, const struct words *made) {
+    if (driver->host_unregister) (void)driver->host_unregister(made->at);
+    munmap(made->at, WORDS * LINE);
+}
+
 /* The context is current. No lock is held here: the driver may wait for its thread, which takes the
  * lock in `reached`. */
 static weft_status_t make_words(const struct cuda_driver *driver, cuda_context context,
@@ -70,7 +75,7 @@ static weft_status_t make_words(const struct cuda_driver *driver, cuda_context c
         st = weft__cuda_status(driver->host_device_pointer(&made.device, made.at, 0),
                                "words of streams are not mapped");
     if (st < 0)
-        munmap(made.at, WORDS * LINE);
+        unmake_words(driver, &made);
     else
         *made_p = made;
     return st;
@@ -122,16 +127,19 @@ static weft_status_t check_stream(const struct cuda_driver *driver, cuda_stream 
 /* Its context is current. */
 static weft_status_t begin_gate(const struct cuda_driver *driver, struct cuda_gate *gate) {
     struct words made;
+    weft_status_t st = WEFT_OK;
     pthread_mutex_lock(&mutex);
-    bool taken = take_word(gate);
+    bool taken = take_word(gate), full = n_words == MOST_WORDS;
     pthread_mutex_unlock(&mutex);
     if (taken) return WEFT_OK;
-    weft_status_t st = make_words(driver, gate->context, &made);
+    if (!full) st = make_words(driver, gate->context, &made);
     if (st < 0) return st;
     pthread_mutex_lock(&mutex);
-    if (n_words < MOST_WORDS) words[n_words++] = made;
+    bool keeps = !full && n_words < MOST_WORDS;
+    if (keeps) words[n_words++] = made;
     taken = take_word(gate);
     pthread_mutex_unlock(&mutex);
+    if (!full && !keeps) unmake_words(driver, &made); /* another thread's came first */
     if (taken) return WEFT_OK;
     return weft__fail(WEFT_ERR_QUOTA, "more than %d operations of streams are under way",
                       MOST_WORDS * WORDS);
