@@ -34,11 +34,13 @@ struct coll_last {
 
 /* ---- may it be kept? ------------------------------------------------------------------------- */
 
-/* Counts that its kind does not look at do no harm. */
+/* Counts that its kind does not look at do no harm. Those of neighbours are of their graph. */
 static bool is_plain(const weft_team_t *team, const weft_coll_args_t *args) {
     bool blocks = weft__coll_traits[args->kind] & (V_SRC | V_DST);
+    if (args->kind == WEFT_COLL_NEIGHBOR_ALLTOALLV || (blocks && team->size > FEW_BLOCKS))
+        return false;
     return !(args->flags | args->tag | args->members.size) && args->src != WEFT_IN_PLACE &&
-           args->dst != WEFT_IN_PLACE && (!blocks || team->size <= FEW_BLOCKS);
+           args->dst != WEFT_IN_PLACE;
 }
 
 static bool is_on_host(const weft_coll_args_t *args) {
