@@ -27,8 +27,8 @@ static const struct slot_use {
     [COLL_REDUCE] = {true, true, false, OWN, true},
     [COLL_REDUCE_SCATTER] = {true, false, true, OWN, true},
     [COLL_ALLTOALL] = {true, false, true, OWN, false},
-    [COLL_SCAN] = {true, false, false, OWN, false},
-    [COLL_EXSCAN] = {true, false, false, OWN, false},
+    [COLL_SCAN] = {true, true, false, OWN, false},
+    [COLL_EXSCAN] = {true, true, false, OWN, false},
     [COLL_ALLGATHER] = {true, true, false, ROW, false},
     [COLL_GATHER] = {true, true, false, ROW, false},
 };
@@ -203,10 +203,11 @@ static void take_blocks(struct slot_run *run, const struct part *p) {
 /* The first `n` members' parts, in the order of ranks. */
 static void take_prefix(struct slot_run *run, const struct part *p, uint32_t n) {
     const struct segment *s = segment_of(run);
-    if (n > 0) memcpy(run->dst, segment_slot(s, p->number, 0), p->len);
-    for (uint32_t r = 1; r < n; r++)
-        coll_reduce(run->call, run->dst, run->dst, segment_slot(s, p->number, r),
-                    p->len / run->call->width);
+    uint8_t *dst = (uint8_t *)run->dst + p->offset;
+    const uint8_t *left = segment_slot(s, p->number, 0);
+    if (n == 1) memcpy(dst, left, p->len);
+    for (uint32_t r = 1; r < n; r++, left = dst)
+        coll_reduce(run->call, dst, left, segment_slot(s, p->number, r), p->len / run->call->width);
 }
 
 static void take_slot(struct slot_run *run, const struct part *p) {

@@ -679,3 +679,25 @@ TEST(descriptions_of_other_versions_are_read) {
              WEFT_ERR_INVALID_PARAM);
     crew_down(&c);
 }
+
+/* More parts than there are channels. */
+TEST(scans_by_slots_take_more_than_one_part) {
+    enum { SIZE = 3, N = 100 };
+    static const weft_setting_t settings[] = {{"coll.slot", "64"},
+                                              {"coll.algorithms", "scan=slots,exscan=slots"}};
+    static int32_t in[SIZE][N], below[SIZE][N];
+    struct crew c;
+    crew_workers(&c, SIZE, "self,shm", settings, 2);
+    crew_teams(&c);
+    for (int32_t r = 0; r < SIZE; r++)
+        for (int32_t i = 0; i < N; i++) in[r][i] = 1000 * r + i, below[r][i] = -1;
+    uint64_t before = counter_sum(&c, "coll.slots");
+    EVERYBODY(&c, weft_exscan(me->team, in[r], below[r], N, WEFT_INT32, WEFT_SUM, OP_OF(me)));
+    EVERYBODY(&c, weft_scan(me->team, WEFT_IN_PLACE, in[r], N, WEFT_INT32, WEFT_SUM, OP_OF(me)));
+    CHECK_EQ(counter_sum(&c, "coll.slots"), before + 2 * SIZE);
+    for (int32_t i = 0; i < N; i++) {
+        CHECK(below[0][i] == -1 && below[1][i] == i && below[2][i] == 1000 + 2 * i);
+        CHECK(in[0][i] == i && in[1][i] == 1000 + 2 * i && in[2][i] == 3000 + 3 * i);
+    }
+    crew_down(&c);
+}
