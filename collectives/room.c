@@ -10,7 +10,7 @@
 #include <endpoints/messages/am.h>
 
 static const char room_key;
-enum { ORPHANS_MOST = 4096, ORPHAN_BYTES_MOST = 4096 };
+enum { ORPHANS_MOST = 4096, ORPHANS_OF_ONE = 1024, ORPHAN_BYTES_MOST = 4096 };
 
 /* 0 names none: that of a team whose exchange is in progress is not known. */
 static weft_team_t *find_team(struct team_registry *room, uint64_t id) {
@@ -51,13 +51,22 @@ static bool speaks_for(const weft_team_t *team, uint64_t sender, uint32_t rank) 
            (!sender || sender == team->member[rank].worker);
 }
 
+/* A part of it is the most that one worker may take. */
+static bool has_place(const struct team_registry *room, uint64_t sender) {
+    uint32_t n = 0;
+    if (room->n_orphans < ORPHANS_OF_ONE) return true;
+    if (room->n_orphans == ORPHANS_MOST) return false;
+    list_for_each(at, &room->orphans) n += list_of(at, struct orphan, early.of)->sender == sender;
+    return n < ORPHANS_OF_ONE;
+}
+
 /* Members whose exchange ended sooner speak first. What they say before all have agreed is short
  * and little. */
 static void adopt_later(struct team_registry *room, unsigned id, const weft_ep_t *ep,
                         const struct coll_wire *wire, weft_am_t *am) {
     struct orphan *orphan = NULL;
     if (id != COLL_WIRE_LEAVE && id != COLL_WIRE_RELEASE && id != COLL_WIRE_LEFT &&
-        in_exchange(room) && room->n_orphans < ORPHANS_MOST && am->len <= ORPHAN_BYTES_MOST)
+        in_exchange(room) && has_place(room, sender_of(ep)) && am->len <= ORPHAN_BYTES_MOST)
         orphan = weft__new(room, struct orphan);
     if (!orphan) {
         weft__count(room->reactor)->coll_dropped++;

@@ -12,10 +12,10 @@ enum { MEMBERS = 2, INTRUDER = MEMBERS };
 static struct crew c;
 static weft_ep_t *to_member;
 
-static void connect_intruder(void) {
+static void connect_intruder_to(uint32_t rank) {
     uint8_t address[256];
     size_t len = sizeof address;
-    CHECK_EQ(weft_worker_address(c.rank[0].worker, address, &len), WEFT_OK);
+    CHECK_EQ(weft_worker_address(c.rank[rank].worker, address, &len), WEFT_OK);
     CHECK_EQ(weft_connect_address(c.rank[INTRUDER].worker, address, len, NULL, &to_member),
              WEFT_OK);
 }
@@ -34,7 +34,7 @@ static void two_members(const char *transports, const char *setting, const char 
     c.size = MEMBERS;
     crew_teams(&c);
     c.size = MEMBERS + 1;
-    connect_intruder();
+    connect_intruder_to(0);
 }
 
 static uint64_t count(const char *name) {
@@ -55,7 +55,7 @@ TEST(a_message_without_an_identity_reaches_no_team_in_its_exchange) {
     crew_begin_teams(&c, 5000);
     c.size = MEMBERS + 1;
     c.copy_ctl.arrived = 0; /* the exchange waits */
-    connect_intruder();
+    connect_intruder_to(0);
     for (int i = 0; i < IDS; i++) {
         struct coll_wire wire = {.from = 1, .seq = i == 6 ? 1 : 0, .tag = (uint32_t)-3};
         CHECK(send_as(to_member, ids[i], &wire, bytes, i < 2 ? 0 : sizeof bytes, NULL) >= 0);
@@ -66,6 +66,32 @@ TEST(a_message_without_an_identity_reaches_no_team_in_its_exchange) {
     UNTIL(&c, all_ready(&c));
     for (uint32_t r = 0; r < MEMBERS; r++) CHECK_EQ(c.rank[r].ready, WEFT_OK);
     EVERYBODY(&c, weft_barrier(me->team, OP_OF(me)));
+    crew_down(&c);
+}
+
+/* What members send before this one knows the team finds a place beside what is sent for none. */
+TEST(messages_of_unknown_teams_leave_room_for_those_of_members) {
+    weft_setting_t alone = {"coll.slot", "0"};
+    crew_workers(&c, MEMBERS + 1, "self,tcp", &alone, 1);
+    c.size = MEMBERS;
+    crew_begin_teams(&c, 5000);
+    c.size = MEMBERS + 1;
+    c.copy_ctl.arrived = 0;
+    connect_intruder_to(1);
+    uint64_t before = weft_worker_count(c.rank[1].worker, "am.received");
+    enum { MANY = 5000 };
+    for (uint32_t i = 0; i < MANY; i++) {
+        struct coll_wire wire = {.team = 12345, .seq = i};
+        CHECK(send_as(to_member, COLL_WIRE_DATA, &wire, NULL, 0, NULL) >= 0);
+        if (i % 64 == 0) crew_turn(&c);
+    }
+    UNTIL(&c, weft_worker_count(c.rank[1].worker, "am.received") >= before + MANY);
+    c.copy_ctl.arrived = MEMBERS;
+    copy_ctl_pump(&c.copy_ctl); /* the first member's exchange ends, and it sends */
+    for (int i = 0; i < 2000; i++)
+        for (uint32_t r = 0; r < MEMBERS; r++) weft_worker_progress(c.rank[r].worker, 0);
+    UNTIL(&c, all_ready(&c));
+    for (uint32_t r = 0; r < MEMBERS; r++) CHECK_EQ(c.rank[r].ready, WEFT_OK);
     crew_down(&c);
 }
 
