@@ -160,6 +160,7 @@ PyObject *weft__py_coll(PyObject *self, PyObject *args) {
 
 struct coll {
     PyObject_HEAD weft_coll_t *handle; /* NULL: freed */
+    struct child child;
     struct team *team;
     PyObject *keep; /* its memory */
 };
@@ -182,7 +183,10 @@ PyObject *weft__py_coll_prepare(PyObject *self, PyObject *args) {
     bool described = c->keep && describe(state, what, c->keep, &d) == 0;
     if (described) status = weft_coll_init(t->handle, &d.what, flags, &c->handle);
     forget(&d);
-    if (described && status == WEFT_OK) return (PyObject *)c;
+    if (described && status == WEFT_OK) {
+        weft__py_adopt(t->worker, &c->child, (void **)&c->handle);
+        return (PyObject *)c;
+    }
     Py_DECREF((PyObject *)c);
     return described ? weft__py_raise(state, status) : NULL;
 }
@@ -209,17 +213,24 @@ static PyObject *coll_free(PyObject *self, PyObject *unused) {
     struct state *state = c->team->worker->state;
     weft_status_t status = c->handle && c->team->handle ? weft_coll_free(c->handle) : WEFT_OK;
     if (status < 0) return weft__py_raise(state, status);
+    weft__py_disown(c->team->worker, &c->child);
     c->handle = NULL;
     Py_CLEAR(c->keep);
     Py_RETURN_NONE;
 }
 
+/* It ends with its team, too. */
+static void coll_end(struct worker *worker, void *handle, void *arg) {
+    struct team *t = arg;
+    if (handle && t->handle) weft_coll_free(handle);
+    weft__py_forget(worker, (PyObject *)t);
+}
+
 /* None is under way: a start holds the object. */
 static void coll_dealloc(PyObject *self) {
     struct coll *c = (struct coll *)self;
-    if (c->handle && c->team->handle && !c->team->worker->dead) weft_coll_free(c->handle);
     Py_XDECREF(c->keep);
-    Py_XDECREF((PyObject *)c->team);
+    weft__py_end(c->team->worker, &c->child, coll_end, c->team);
     weft__py_free(self);
 }
 

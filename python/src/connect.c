@@ -1,11 +1,17 @@
 /* Connecting and listening. */
 #include "core.h"
 
+/* What the library calls with; it outlives the object until the owner has closed the listener. */
+struct accepting {
+    struct worker *worker;
+    PyObject *on_endpoint, *on_request; /* on_endpoint NULL: the object is gone */
+};
+
 struct listener {
     PyObject_HEAD weft_listener_t *handle; /* NULL: closed */
     struct worker *worker;
     struct child child;
-    PyObject *on_endpoint, *on_request;
+    struct accepting *accepting;
 };
 
 /* ---- connecting ---- */
@@ -46,22 +52,24 @@ static PyObject *worker_connect(PyObject *self, PyObject *args, PyObject *kwargs
 /* ---- listening ---- */
 
 static void on_endpoint(weft_ep_t *ep, void *arg) {
-    struct listener *l = arg;
-    weft_ep_on_error(ep, weft__py_on_lost, l->worker);
-    weft__py_call_endpoint(l->worker, ep, l->on_endpoint);
+    struct accepting *a = arg;
+    weft_ep_on_error(ep, weft__py_on_lost, a->worker);
+    weft__py_call_endpoint(a->worker, ep, &a->on_endpoint);
 }
 
 static weft_status_t on_request(const char *peer, void *arg) {
-    struct listener *l = arg;
-    struct worker *worker = l->worker;
+    struct accepting *a = arg;
+    struct worker *worker = a->worker;
     PyThreadState *was;
     if (!weft__py_enter(worker, &was)) return WEFT_ERR_REJECTED;
     /* It may close the listener and forget it. */
-    PyObject *fn = Py_NewRef(l->on_request), *result = PyObject_CallFunction(fn, "s", peer);
+    PyObject *fn = a->on_request, *result = NULL;
+    Py_XINCREF(fn);
+    if (fn) result = PyObject_CallFunction(fn, "s", peer);
     int accepts = result ? PyObject_IsTrue(result) : 0;
-    if (!result || accepts < 0) PyErr_WriteUnraisable(fn);
+    if (fn && (!result || accepts < 0)) PyErr_WriteUnraisable(fn);
     Py_XDECREF(result);
-    Py_DECREF(fn);
+    Py_XDECREF(fn);
     weft__py_leave(worker, was);
     return accepts > 0 ? WEFT_OK : WEFT_ERR_REJECTED;
 }
@@ -79,11 +87,17 @@ static PyObject *worker_listen(PyObject *self, PyObject *args, PyObject *kwargs)
     struct listener *l = (struct listener *)PyType_GenericAlloc(w->state->listener, 0);
     if (!l) return NULL;
     l->worker = (struct worker *)Py_NewRef(self);
-    l->on_endpoint = Py_NewRef(fn);
-    l->on_request = decides == Py_None ? NULL : Py_NewRef(decides);
+    struct accepting *a = l->accepting = calloc(1, sizeof *a);
+    if (!a) {
+        Py_DECREF((PyObject *)l);
+        return PyErr_NoMemory();
+    }
+    a->worker = w;
+    a->on_endpoint = Py_NewRef(fn);
+    a->on_request = decides == Py_None ? NULL : Py_NewRef(decides);
     weft_listen_params_t params = {.on_endpoint = on_endpoint,
-                                   .on_request = l->on_request ? on_request : NULL,
-                                   .arg = l,
+                                   .on_request = a->on_request ? on_request : NULL,
+                                   .arg = a,
                                    .backlog = backlog};
     weft_status_t status = weft_listen(w->handle, uri, &params, &l->handle);
     if (status < 0) {
@@ -108,7 +122,7 @@ static PyObject *listener_close(PyObject *self, PyObject *unused) {
     struct listener *l = (struct listener *)self;
     if (l->handle) weft_listener_close(l->handle);
     l->handle = NULL;
-    weft__py_disown(&l->child);
+    weft__py_disown(l->worker, &l->child);
     Py_RETURN_NONE;
 }
 
@@ -126,18 +140,30 @@ static int traverse(PyObject *self, visitproc visit, void *arg) {
     struct listener *l = (struct listener *)self;
     Py_VISIT(Py_TYPE(self));
     Py_VISIT(l->worker);
-    Py_VISIT(l->on_endpoint);
-    Py_VISIT(l->on_request);
+    if (l->accepting) {
+        Py_VISIT(l->accepting->on_endpoint);
+        Py_VISIT(l->accepting->on_request);
+    }
     return 0;
 }
 
+static void end(struct worker *unused, void *handle, void *accepting) {
+    weft_listener_close(handle);
+    free(accepting);
+}
+
+/* A dialer that comes before the listener has ended is refused. */
 static int clear(PyObject *self) {
     struct listener *l = (struct listener *)self;
-    if (l->handle && !l->worker->dead) weft_listener_close(l->handle);
+    struct accepting *a = l->accepting;
+    l->accepting = NULL;
+    if (!a) return 0;
+    PyObject *on_endpoint = a->on_endpoint, *on_request = a->on_request;
+    a->on_endpoint = a->on_request = NULL;
+    weft__py_end(l->worker, &l->child, end, a);
     l->handle = NULL;
-    weft__py_disown(&l->child);
-    Py_CLEAR(l->on_endpoint);
-    Py_CLEAR(l->on_request);
+    Py_XDECREF(on_endpoint);
+    Py_XDECREF(on_request);
     return 0;
 }
 

@@ -9,6 +9,7 @@
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,6 +27,7 @@ struct state {
 struct child {
     struct child *next, **prev;
     void **handle;
+    bool orphan; /* of ends.c: its object is gone */
 };
 
 struct worker {
@@ -35,7 +37,9 @@ struct worker {
     PyObject *ep_type;     /* of endpoints; a subclass of Endpoint */
     PyObject *on_endpoint; /* of endpoints that peers open by this worker's address */
     struct handler *handlers;
+    unsigned long owner; /* the thread that made it */
     struct child *children;
+    atomic_flag listing;           /* held while `children` changes */
     struct request *first, **last; /* complete, and not reported yet */
     struct request *spare;
     struct request *ending;  /* its close, in progress */
@@ -168,14 +172,28 @@ bool weft__py_enter(struct worker *worker, PyThreadState **was_p);
 void weft__py_leave(struct worker *worker, PyThreadState *was);
 int weft__py_turn(struct worker *worker, unsigned budget); /* weft_worker_progress */
 int weft__py_wait(struct worker *worker, int timeout_ms);  /* weft_worker_wait */
+int weft__py_open(struct worker *worker);                  /* 0, or -1 and ClosedError */
+
+/* ---- ends.c ---- */
 void weft__py_adopt(struct worker *worker, struct child *child, void **handle);
-void weft__py_disown(struct child *child);
-int weft__py_open(struct worker *worker); /* 0, or -1 and ClosedError */
+void weft__py_disown(struct worker *worker, struct child *child);
+bool weft__py_is_owner(const struct worker *worker);
+typedef void (*weft__py_end_fn)(struct worker *worker, void *handle, void *arg);
+/*
+ * Ends the library's object of one whose last reference is gone, on any thread. end(worker,
+ * handle, arg) is called once, on the worker's thread, with a handle of NULL if there was none or
+ * the worker has ended it. It may come without the interpreter's lock. Without memory it does not
+ * come, and the library's object ends with the worker.
+ */
+void weft__py_end(struct worker *worker, struct child *child, weft__py_end_fn end, void *arg);
+/* Drops a reference where the interpreter's lock may not be held. */
+void weft__py_forget(struct worker *worker, PyObject *object);
+void weft__py_ended(struct worker *worker); /* the worker is gone, and all that it had */
 
 /* ---- endpoint.c ---- */
 PyObject *weft__py_ep_new(struct worker *worker, weft_ep_t *handle);
 PyObject *weft__py_ep_of(weft_ep_t *handle); /* a new reference, or None */
-void weft__py_call_endpoint(struct worker *worker, weft_ep_t *handle, PyObject *fn);
+void weft__py_call_endpoint(struct worker *worker, weft_ep_t *handle, PyObject *const *fn_p);
 void weft__py_on_ready(weft_ep_t *handle, void *worker);
 void weft__py_on_lost(weft_ep_t *handle, weft_status_t status, void *worker);
 int weft__py_ep_open(struct ep *ep);

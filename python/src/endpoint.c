@@ -3,9 +3,15 @@
 
 /* ---- callbacks ---- */
 
+/* The user of an endpoint whose object is gone: its close is on its way to the owner. */
+static char orphan;
+
+/* An object that ends calls its weak references first; who calls the library there must not get it
+ * back. The lower half of a count is the count in every version of the stable ABI. */
 PyObject *weft__py_ep_of(weft_ep_t *handle) {
-    PyObject *ep = handle ? weft_ep_user(handle) : NULL;
-    return Py_NewRef(ep ? ep : Py_None);
+    void *user = handle ? weft_ep_user(handle) : NULL;
+    bool lives = user && user != &orphan && (uint32_t)Py_REFCNT((PyObject *)user);
+    return Py_NewRef(lives ? (PyObject *)user : Py_None);
 }
 
 void weft__py_on_ready(weft_ep_t *handle, void *arg) {
@@ -26,28 +32,36 @@ void weft__py_on_ready(weft_ep_t *handle, void *arg) {
 void weft__py_on_lost(weft_ep_t *handle, weft_status_t status, void *arg) {
     struct worker *worker = arg;
     PyThreadState *was;
+    if (weft_ep_user(handle) == &orphan) return;
     if (!weft_ep_user(handle) || worker->dead) {
         weft_ep_close(handle, WEFT_CLOSE_ABORT, NULL);
         return;
     }
     char *why = weft__py_describe(status);
-    if (!weft__py_enter(worker, &was)) return;
-    PyObject *ep = weft__py_ep_of(handle), *result = NULL;
-    PyObject *exception = weft__py_exception(worker->state, status, why);
-    if (exception) result = PyObject_CallMethodObjArgs(ep, worker->state->lost, exception, NULL);
-    if (!result) PyErr_WriteUnraisable(ep);
-    Py_XDECREF(result);
-    Py_XDECREF(exception);
+    if (!weft__py_enter(worker, &was)) {
+        free(why);
+        return;
+    }
+    PyObject *ep = weft__py_ep_of(handle);
+    if (ep != Py_None) {
+        PyObject *exception = weft__py_exception(worker->state, status, why), *result = NULL;
+        if (exception)
+            result = PyObject_CallMethodObjArgs(ep, worker->state->lost, exception, NULL);
+        if (!result) PyErr_WriteUnraisable(ep);
+        Py_XDECREF(result);
+        Py_XDECREF(exception);
+    }
     Py_DECREF(ep);
     weft__py_leave(worker, was);
     free(why);
 }
 
-/* Hands a new endpoint of a peer to `fn`. Without a function it is closed by its last reference. */
-void weft__py_call_endpoint(struct worker *worker, weft_ep_t *handle, PyObject *fn) {
+/* Hands a new endpoint of a peer to *fn_p. Without a function it is closed by its last
+ * reference. */
+void weft__py_call_endpoint(struct worker *worker, weft_ep_t *handle, PyObject *const *fn_p) {
     PyThreadState *was;
     if (!weft__py_enter(worker, &was)) return;
-    PyObject *ep = weft__py_ep_new(worker, handle), *result = NULL;
+    PyObject *ep = weft__py_ep_new(worker, handle), *fn = *fn_p, *result = NULL;
     Py_XINCREF(fn); /* it may take itself away */
     if (ep && fn) result = PyObject_CallFunctionObjArgs(fn, ep, NULL);
     if (PyErr_Occurred()) PyErr_WriteUnraisable(fn);
@@ -90,21 +104,18 @@ static int traverse(PyObject *self, visitproc visit, void *arg) {
     return 0;
 }
 
-static void close_on_owner(void *handle) {
-    weft_ep_close(handle, WEFT_CLOSE_FLUSH, NULL);
+static void end(struct worker *unused, void *handle, void *arg) {
+    if (handle) weft_ep_close(handle, WEFT_CLOSE_FLUSH, NULL);
 }
 
 static void dealloc(PyObject *self) {
     struct ep *ep = (struct ep *)self;
     PyObject_GC_UnTrack(self);
-    weft__py_disown(&ep->child);
-    if (is_open(ep) && !ep->worker->dead) weft_ep_set_user(ep->handle, NULL);
-    if (is_open(ep) && !ep->worker->dead && !ep->team) {
-        /* The collector may run on any thread. */
-        weft_status_t status = weft_ep_close(ep->handle, WEFT_CLOSE_FLUSH, NULL);
-        if (status == WEFT_ERR_WRONG_THREAD) {
-            weft_worker_post(ep->worker->handle, close_on_owner, ep->handle);
-        }
+    if (is_open(ep) && !ep->worker->dead) weft_ep_set_user(ep->handle, ep->team ? NULL : &orphan);
+    if (ep->team) {
+        weft__py_disown(ep->worker, &ep->child);
+    } else if (ep->worker) {
+        weft__py_end(ep->worker, &ep->child, end, NULL);
     }
     Py_XDECREF((PyObject *)ep->team);
     Py_XDECREF((PyObject *)ep->worker);

@@ -1,11 +1,17 @@
 /* Regions that peers may read and write, and keys to peers' regions. */
 #include "core.h"
 
+/* What outlives the object: memory stays as it is until no peer can reach it. */
+struct ending {
+    struct worker *worker;
+    Py_buffer view;
+};
+
 struct memory {
     PyObject_HEAD weft_mem_t *handle; /* NULL: released */
     struct worker *worker;
     struct child child;
-    Py_buffer view; /* of registered memory; obj NULL: allocated */
+    struct ending *after; /* of registered memory; NULL: allocated */
     weft_mem_info_t info;
     struct request *ending; /* its release, in progress */
     size_t exports;
@@ -13,13 +19,11 @@ struct memory {
 };
 
 static PyObject *made(struct worker *w, struct memory *m, weft_status_t status) {
-    if (status == WEFT_OK) status = weft_mem_describe(m->handle, &m->info);
     if (status == WEFT_OK) {
         weft__py_adopt(w, &m->child, (void **)&m->handle);
-        return (PyObject *)m;
+        status = weft_mem_describe(m->handle, &m->info);
     }
-    if (m->view.obj) PyBuffer_Release(&m->view);
-    m->handle = NULL;
+    if (status == WEFT_OK) return (PyObject *)m;
     Py_DECREF((PyObject *)m);
     return weft__py_raise(w->state, status);
 }
@@ -53,25 +57,26 @@ static PyObject *worker_register(PyObject *self, PyObject *args) {
     weft_mem_params_t params = {.rights = rights};
     struct memory *m = allocate(w);
     if (!m) return NULL;
+    struct ending *after = m->after = calloc(1, sizeof *after);
+    if (!after) {
+        Py_DECREF((PyObject *)m);
+        return PyErr_NoMemory();
+    }
+    after->worker = w;
     PyObject *stand_in = NULL; /* the view keeps it */
-    int failed = weft__py_view(w->state, object, writes ? PyBUF_WRITABLE : PyBUF_SIMPLE, &m->view,
-                               &stand_in, &m->of_device);
+    int failed = weft__py_view(w->state, object, writes ? PyBUF_WRITABLE : PyBUF_SIMPLE,
+                               &after->view, &stand_in, &m->of_device);
     Py_XDECREF(stand_in);
     if (failed) {
-        m->view.obj = NULL;
+        after->view.obj = NULL;
         Py_DECREF((PyObject *)m);
         return NULL;
     }
-    return made(w, m, weft_mem_register(w->handle, m->view.buf, m->view.len, &params, &m->handle));
+    return made(
+        w, m, weft_mem_register(w->handle, after->view.buf, after->view.len, &params, &m->handle));
 }
 
 /* ---- the end of a region ---- */
-
-/* What outlives the object: memory stays as it is until no peer can reach it. */
-struct ending {
-    struct worker *worker;
-    Py_buffer view;
-};
 
 static void ended(weft_status_t status, void *arg) {
     struct ending *ending = arg;
@@ -87,14 +92,11 @@ static void ended(weft_status_t status, void *arg) {
     free(ending);
 }
 
-static void release_unreferenced(struct memory *m) {
-    struct ending *ending = m->view.obj ? malloc(sizeof *ending) : NULL;
-    if (ending) *ending = (struct ending){m->worker, m->view};
-    weft_op_t op = {.done = ending ? ended : NULL, .arg = ending};
-    weft_status_t status = weft_mem_release(m->handle, &op);
-    if (status == WEFT_IN_PROGRESS) return;
-    free(ending);
-    if (status == WEFT_OK && m->view.obj) PyBuffer_Release(&m->view);
+/* If the library refuses, peers may still reach the memory, and the buffer is never given back. */
+static void end(struct worker *unused, void *handle, void *after) {
+    weft_op_t op = {.done = after ? ended : NULL, .arg = after};
+    weft_status_t status = handle ? weft_mem_release(handle, &op) : WEFT_OK;
+    if (status == WEFT_OK && after) ended(WEFT_OK, after);
 }
 
 static void released(struct request *request) {
@@ -139,12 +141,7 @@ static PyObject *memory_revoke(PyObject *self, PyObject *args) {
 
 static void dealloc(PyObject *self) {
     struct memory *m = (struct memory *)self;
-    weft__py_disown(&m->child);
-    if (m->handle && !m->worker->dead) {
-        release_unreferenced(m);
-    } else if (m->view.obj) {
-        PyBuffer_Release(&m->view);
-    }
+    weft__py_end(m->worker, &m->child, end, m->after);
     Py_XDECREF((PyObject *)m->worker);
     weft__py_free(self);
 }
@@ -183,7 +180,7 @@ static int get_buffer(PyObject *self, Py_buffer *view, int flags) {
         PyErr_SetString(PyExc_BufferError, "memory of a GPU: use the array that was registered");
         return -1;
     }
-    int readonly = m->view.obj && m->view.readonly;
+    int readonly = m->after && m->after->view.readonly;
     if (PyBuffer_FillInfo(view, self, m->info.base, m->info.len, readonly, flags) < 0) return -1;
     m->exports++;
     m->worker->exports++;

@@ -19,11 +19,11 @@ static PyObject *ep_unpack(PyObject *self, PyObject *args) {
     if (!k) return NULL;
     k->worker = (struct worker *)Py_NewRef((PyObject *)ep->worker);
     weft_status_t status = weft_rkey_unpack(ep->handle, key, len, &k->handle);
-    if (status == WEFT_OK) status = weft_rkey_describe(k->handle, &k->info);
     if (status == WEFT_OK) {
         weft__py_adopt(ep->worker, &k->child, (void **)&k->handle);
-        return (PyObject *)k;
+        status = weft_rkey_describe(k->handle, &k->info);
     }
+    if (status == WEFT_OK) return (PyObject *)k;
     Py_DECREF((PyObject *)k);
     return weft__py_raise(ep->worker->state, status);
 }
@@ -47,10 +47,13 @@ static PyObject *get_len(PyObject *self, void *unused) {
     return PyLong_FromUnsignedLongLong(((struct rkey *)self)->info.len);
 }
 
+static void end(struct worker *unused, void *handle, void *arg) {
+    weft_rkey_release(handle);
+}
+
 static void dealloc(PyObject *self) {
     struct rkey *k = (struct rkey *)self;
-    weft__py_disown(&k->child);
-    if (k->handle && !k->worker->dead) weft_rkey_release(k->handle);
+    weft__py_end(k->worker, &k->child, end, NULL);
     Py_XDECREF((PyObject *)k->worker);
     weft__py_free(self);
 }

@@ -102,7 +102,7 @@ static PyObject *taken_recv(PyObject *self, PyObject *args) {
         weft_tag_message_recv(t->worker->handle, t->handle, r->buffers.iovs, n, &op);
     if (!refused(status)) {
         t->handle = NULL;
-        weft__py_disown(&t->child);
+        weft__py_disown(t->worker, &t->child);
     }
     return weft__py_posted(r, status);
 }
@@ -115,12 +115,13 @@ static PyObject *get_tag(PyObject *self, void *unused) {
     return PyLong_FromUnsignedLongLong(((struct taken *)self)->info.tag);
 }
 
+static void drop(struct worker *worker, void *handle, void *unused) {
+    if (handle) weft_tag_message_recv(worker->handle, handle, NULL, 0, NULL);
+}
+
 static void taken_dealloc(PyObject *self) {
     struct taken *t = (struct taken *)self;
-    weft__py_disown(&t->child);
-    if (t->handle && !t->worker->dead) {
-        weft_tag_message_recv(t->worker->handle, t->handle, NULL, 0, NULL);
-    }
+    weft__py_end(t->worker, &t->child, drop, NULL);
     Py_XDECREF((PyObject *)t->worker);
     weft__py_free(self);
 }

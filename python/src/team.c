@@ -296,11 +296,18 @@ static int traverse(PyObject *self, visitproc visit, void *arg) {
     return stop ? stop : weft__py_reductions_traverse(t, visit, arg);
 }
 
+static void end(struct worker *unused, void *handle, void *arg) {
+    if (handle) weft_team_close(handle, NULL);
+}
+
 /* A collective in progress holds the team: no function of the program is called any more. */
 static int clear(PyObject *self) {
     struct team *t = (struct team *)self;
-    weft__py_disown(&t->child);
-    if (t->handle && !t->borrowed && !t->worker->dead) weft_team_close(t->handle, NULL);
+    if (t->borrowed) {
+        weft__py_disown(t->worker, &t->child);
+    } else {
+        weft__py_end(t->worker, &t->child, end, NULL);
+    }
     t->handle = NULL;
     weft__py_reductions_free(t);
     weft__py_datatypes_free(t);

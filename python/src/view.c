@@ -89,10 +89,13 @@ static PyObject *view_release(PyObject *self, PyObject *unused) {
     return weft__py_posted(r, status);
 }
 
+static void end(struct worker *unused, void *handle, void *arg) {
+    if (handle) weft_view_release(handle, NULL);
+}
+
 static void dealloc(PyObject *self) {
     struct view *v = (struct view *)self;
-    weft__py_disown(&v->child);
-    if (v->handle && !v->worker->dead) weft_view_release(v->handle, NULL);
+    weft__py_end(v->worker, &v->child, end, NULL);
     view_gone(v);
     Py_XDECREF((PyObject *)v->team);
     Py_XDECREF((PyObject *)v->worker);
@@ -210,12 +213,18 @@ static PyObject *view_at(PyObject *self, PyObject *args) {
     const weft_resource_set_t *set = NULL;
     if (!PyArg_ParseTuple(args, "I|p", &rank, &refresh)) return NULL;
     if (!v->handle) return weft__py_raise(v->worker->state, WEFT_ERR_CLOSED);
-    v->worker->unlocked = PyEval_SaveThread();
+    struct worker *w = v->worker;
+    bool turned = w->turning; /* called within a callback: the library refuses it */
+    w->turning = true;
+    w->unlocked = PyEval_SaveThread();
     weft_status_t status = weft_view_at_wait(v->handle, rank, refresh, &set);
-    PyEval_RestoreThread(v->worker->unlocked);
-    v->worker->unlocked = NULL;
-    weft__py_deliver(v->worker);
-    return status < 0 ? weft__py_raise(v->worker->state, status) : dict_of(set);
+    PyEval_RestoreThread(w->unlocked);
+    w->unlocked = NULL;
+    w->turning = turned;
+    /* The set is read before the program is called, which may end the view. */
+    PyObject *dict = status < 0 ? weft__py_raise(w->state, status) : dict_of(set);
+    weft__py_deliver(w);
+    return dict;
 }
 
 /* Gives None; the set is there for `at`. */

@@ -19,33 +19,9 @@ void weft__py_leave(struct worker *worker, PyThreadState *was) {
     if (was) worker->unlocked = PyEval_SaveThread();
 }
 
-/* ---- what ends with the worker ---- */
-
-void weft__py_adopt(struct worker *worker, struct child *child, void **handle) {
-    *child = (struct child){worker->children, &worker->children, handle};
-    if (child->next) child->next->prev = &child->next;
-    worker->children = child;
-}
-
-void weft__py_disown(struct child *child) {
-    if (!child->prev) return;
-    *child->prev = child->next;
-    if (child->next) child->next->prev = child->prev;
-    child->prev = NULL;
-}
-
-static void ended(struct worker *worker) {
-    worker->handle = NULL;
-    while (worker->children) {
-        struct child *child = worker->children;
-        *child->handle = NULL;
-        weft__py_disown(child);
-    }
-}
-
 static void closed(struct request *request) {
     request->worker->ending = NULL;
-    ended(request->worker);
+    weft__py_ended(request->worker);
 }
 
 int weft__py_open(struct worker *worker) {
@@ -58,7 +34,7 @@ int weft__py_open(struct worker *worker) {
 
 static void on_endpoint(weft_ep_t *ep, void *arg) {
     struct worker *worker = arg;
-    weft__py_call_endpoint(worker, ep, worker->on_endpoint);
+    weft__py_call_endpoint(worker, ep, &worker->on_endpoint);
 }
 
 static struct worker *allocate(PyTypeObject *type, struct state *state) {
@@ -66,6 +42,8 @@ static struct worker *allocate(PyTypeObject *type, struct state *state) {
     if (!self) return NULL;
     self->state = state;
     self->last = &self->first;
+    self->owner = PyThread_get_thread_ident();
+    atomic_flag_clear(&self->listing);
     self->ep_type = Py_NewRef((PyObject *)state->ep);
     return self;
 }
@@ -113,7 +91,7 @@ static void destroy(struct worker *w) {
     weft_worker_t *handle = w->handle;
     bool others = w->dead;
     w->dead = true;
-    ended(w);
+    weft__py_ended(w);
     if (!handle || others) return;
     Py_BEGIN_ALLOW_THREADS weft_worker_destroy(handle);
     Py_END_ALLOW_THREADS

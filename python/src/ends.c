@@ -1,0 +1,132 @@
+/*
+ * What ends with its worker, and the end of what Python has no reference to any more. The collector
+ * may drop a last reference on any thread; the library's object is the owner's to end.
+ */
+#include "core.h"
+
+#include <sched.h>
+
+/* The list changes without the interpreter's lock, too: within progress that released it. */
+static void lock(struct worker *w) {
+    while (atomic_flag_test_and_set_explicit(&w->listing, memory_order_acquire)) sched_yield();
+}
+static void unlock(struct worker *w) {
+    atomic_flag_clear_explicit(&w->listing, memory_order_release);
+}
+
+/* ---- the list ---- */
+
+static void link_in(struct worker *w, struct child *child, void **handle) {
+    child->next = w->children;
+    child->prev = &w->children;
+    child->handle = handle;
+    if (child->next) child->next->prev = &child->next;
+    w->children = child;
+}
+
+static void *unlink_from(struct child *child) {
+    if (!child->prev) return NULL;
+    *child->prev = child->next;
+    if (child->next) child->next->prev = child->prev;
+    child->prev = NULL;
+    return *child->handle;
+}
+
+void weft__py_adopt(struct worker *worker, struct child *child, void **handle) {
+    lock(worker);
+    link_in(worker, child, handle);
+    unlock(worker);
+}
+
+/* The handle, or NULL: it was none, or is gone with the worker. */
+static void *disowned(struct worker *worker, struct child *child) {
+    lock(worker);
+    void *handle = unlink_from(child);
+    unlock(worker);
+    return handle;
+}
+
+void weft__py_disown(struct worker *worker, struct child *child) {
+    (void)disowned(worker, child);
+}
+
+/* ---- without a reference ---- */
+
+struct orphan {
+    struct child child; /* the first member */
+    struct worker *worker;
+    void *handle;
+    weft__py_end_fn end;
+    void *arg;
+    bool posted; /* the owner will look at it */
+};
+
+static void finish(struct orphan *orphan, void *handle) {
+    orphan->end(orphan->worker, handle, orphan->arg);
+    free(orphan);
+}
+
+/* On the owner's thread. A worker that closes ends all that it has. */
+static void on_owner(void *arg) {
+    struct orphan *orphan = arg;
+    struct worker *w = orphan->worker;
+    orphan->posted = false;
+    if (orphan->handle && w->ending) return;
+    weft__py_disown(w, &orphan->child);
+    finish(orphan, orphan->handle);
+}
+
+void weft__py_end(struct worker *w, struct child *child, weft__py_end_fn end, void *arg) {
+    bool owner = weft__py_is_owner(w), now = w->dead || (owner && !w->ending);
+    struct orphan *orphan = now ? NULL : malloc(sizeof *orphan);
+    if (orphan) *orphan = (struct orphan){.worker = w, .end = end, .arg = arg};
+    lock(w);
+    void *handle = unlink_from(child);
+    if (orphan && handle) { /* it takes the place of the object */
+        orphan->handle = handle;
+        orphan->child.orphan = true;
+        orphan->posted = !owner;
+        link_in(w, &orphan->child, &orphan->handle);
+    }
+    unlock(w);
+    if (now || !handle) {
+        free(orphan);
+        end(w, w->dead ? NULL : handle, arg);
+    } else if (orphan && !owner && weft_worker_post(w->handle, on_owner, orphan) < 0) {
+        orphan->posted = false;
+    }
+}
+
+bool weft__py_is_owner(const struct worker *worker) {
+    return PyThread_get_thread_ident() == worker->owner;
+}
+
+void weft__py_forget(struct worker *worker, PyObject *object) {
+    PyThreadState *was;
+    if (weft__py_enter(worker, &was)) {
+        Py_XDECREF(object);
+        weft__py_leave(worker, was);
+    } else { /* within the end of the worker, which is without the lock */
+        PyGILState_STATE held = PyGILState_Ensure();
+        Py_XDECREF(object);
+        PyGILState_Release(held);
+    }
+}
+
+/* ---- the worker's end ---- */
+
+void weft__py_ended(struct worker *w) {
+    w->handle = NULL;
+    for (;;) {
+        lock(w);
+        struct child *child = w->children;
+        if (child) {
+            unlink_from(child);
+            *child->handle = NULL;
+        }
+        unlock(w);
+        if (!child) return;
+        struct orphan *orphan = child->orphan ? (struct orphan *)child : NULL;
+        if (orphan && !orphan->posted) finish(orphan, NULL);
+    }
+}

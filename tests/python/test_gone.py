@@ -1,0 +1,231 @@
+"""Objects whose last reference goes: on another thread, in a callback of a weak reference, while the worker closes."""
+import asyncio
+import gc
+import socket
+import threading
+import unittest
+import weakref
+
+import weft
+import weft.rma
+import weft.view
+from members import Exchange
+from pair import Case, pair
+from weft import teams
+from weft.graph import Graph
+
+
+def drop_elsewhere(box):
+    """Another thread takes the last reference out of the list."""
+    thread = threading.Thread(target=box.clear)
+    thread.start()
+    thread.join()
+
+
+async def until(holds):
+    async def looks():
+        while not holds():
+            await asyncio.sleep(0.01)
+
+    await asyncio.wait_for(looks(), 20)
+
+
+class Elsewhere(Case):
+    async def test_a_region_gives_its_buffer_back(self):
+        async with weft.Worker() as worker:
+            memory = bytearray(100)
+            drop_elsewhere([worker.register(memory)])
+
+            def is_free():
+                try:
+                    memory.append(0)
+                    return True
+                except BufferError:
+                    return False
+
+            await until(is_free)
+
+    async def test_a_region_is_lost_to_its_peers(self):
+        async with pair() as (client, server):
+            box = [server.worker.alloc(100)]
+            remote = weft.rma.Remote(client, box[0].key())
+            await remote.get(bytearray(100))
+            drop_elsewhere(box)
+
+            async def reads():
+                while True:
+                    await remote.get(bytearray(100))
+
+            with self.assertRaises(weft.RevokedError):
+                await asyncio.wait_for(reads(), 20)
+
+    async def test_a_view_runs_its_finalizers(self):
+        async with weft.Worker() as worker:
+            box, ran = [await weft.view.open(worker)], []
+            box[0].push_finalizer(lambda: ran.append(threading.get_ident()))
+            drop_elsewhere(box)
+            await until(lambda: ran)
+            self.assertEqual(ran, [threading.get_ident()])
+
+    async def test_a_listener_refuses(self):
+        async with weft.Worker(settings={"log.level": "none"}) as one, weft.Worker(settings={"log.level": "none"}) as two:
+            seen = []
+            box = [one.post_listen("tcp://127.0.0.1:0", seen.append)]
+            uri = box[0].uri
+            drop_elsewhere(box)  # nothing has driven its worker since
+            with self.assertRaises(weft.WeftError):
+                await two.connect(uri, deadline=20)
+            self.assertEqual(seen, [])
+
+    async def test_a_message_that_was_taken_is_dropped(self):
+        async with pair() as (client, server):
+            sent = asyncio.ensure_future(client.send_tag(bytes(4 << 20), 77))
+            await until(lambda: server.worker.tag_probe(77, 0xFFFFFFFFFFFFFFFF))
+            drop_elsewhere([server.worker.tag_take(77, 0xFFFFFFFFFFFFFFFF)])
+            await asyncio.wait([sent], timeout=20)
+            self.assertTrue(sent.done())
+            sent.exception()
+
+    async def test_a_team_and_its_collective_end(self):
+        exchange = Exchange(2)
+        async with weft.Worker(settings={"log.level": "none"}) as one, weft.Worker(settings={"log.level": "none"}) as two:
+            mine, other = await asyncio.gather(*(teams.create(worker, exchange.member(rank), deadline=20)
+                                                 for rank, worker in enumerate((one, two))))
+            await asyncio.gather(mine.barrier(), other.barrier())
+            out = bytearray(8)
+            box = [mine, mine.persistent("allreduce", memoryview(bytes(8)).cast("q"), memoryview(out).cast("q"))]
+            del mine
+            gc.collect()
+            drop_elsewhere(box)
+            with self.assertRaises(weft.WeftError) as caught:
+                await other.barrier(deadline=10)
+            self.assertNotIsInstance(caught.exception, weft.TimedOutError)
+
+    async def test_an_endpoint_that_is_lost_before_its_close(self):
+        async with weft.Worker(settings={"log.level": "none"}) as one, weft.Worker(settings={"log.level": "none"}) as two:
+            for _ in range(20):
+                listener = one.listen()
+                box = [await two.connect(listener.uri)]
+                (await listener.accept()).abort()
+                one.progress()
+                drop_elsewhere(box)
+                two.progress()
+                listener.close()
+            await asyncio.sleep(0.05)
+
+    async def test_all_while_the_worker_closes(self):
+        for closes in (False, True):
+            async with weft.Worker(settings={"log.level": "none"}) as one:
+                two = weft.Worker(settings={"log.level": "none"})
+                listener = one.listen()
+                ep = await two.connect(listener.uri)
+                server = await listener.accept()
+                region, key = two.register(bytearray(5)), ep.unpack_key(one.alloc(8).key())
+                view = await weft.view.open(two)
+                box = [ep, region, key, view, two.listen(), await teams.create(two, "self")]
+                del ep, region, key, view
+                if closes:
+                    ending = asyncio.ensure_future(two.close())
+                    await asyncio.sleep(0)
+                    box.clear()  # here
+                    await ending
+                else:
+                    drop_elsewhere(box)
+                    await two.close()
+                del server
+
+
+class Callbacks(Case):
+    async def test_a_weak_references_callback_gets_no_endpoint_back(self):
+        async with weft.Worker(settings={"log.level": "none"}) as one, weft.Worker(settings={"log.level": "none"}) as two:
+            got = []
+            two.am_handler(5, lambda ep, message: got.append(ep))
+            listener = two.listen()
+            client = await one.connect(listener.uri)
+            server = await listener.accept()
+            await client.send(b"x")
+            await server.recv(bytearray(1))
+
+            def look(ref):
+                while not got:
+                    two.progress()
+
+            gone = weakref.ref(server, look)
+            client.am_send(b"x", 5, b"")
+            one.progress()
+            self.assertEqual(got, [])
+            del server
+            gc.collect()
+            self.assertEqual(got, [None])
+            self.assertIsNone(gone())
+
+    async def test_a_set_of_a_view_that_a_report_ends_is_read_before(self):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            store = "127.0.0.1:%d" % free.getsockname()[1]
+        over, ended = threading.Event(), []
+
+        def other():
+            async def member():
+                async with weft.Worker(settings={"log.level": "none"}) as worker:
+                    view = await weft.view.open(worker, "store", store=store, rank=1, size=2)
+                    while not over.is_set():
+                        await asyncio.sleep(0.01)
+                    await view.release()
+
+            asyncio.run(member())
+
+        thread = threading.Thread(target=other)
+        thread.start()
+        async with weft.Worker(settings={"log.level": "none"}) as worker:
+            view = await weft.view.open(worker, "store", store=store, rank=0, size=2)
+
+            class Report:
+                def done(self):
+                    return False
+
+                def set_exception(self, error):
+                    release = view._core.post_release()
+                    over.set()
+                    while not release.done:
+                        worker.wait(10)
+                    ended.append(view._core.mine())
+
+            try:
+                request = worker.tag_recv(bytearray(1), 1, 0xFFFFFFFFFFFFFFFF)
+                request.cancel()  # it ends in the next turn
+                request.future = Report()
+                self.assertEqual(view._core.at(1, True)["rank"], 1)
+                self.assertEqual(ended, [None])
+            finally:
+                over.set()
+                await asyncio.get_running_loop().run_in_executor(None, thread.join)
+
+
+class Graphs(unittest.TestCase):
+    def test_results_of_a_run_that_did_not_begin_are_not_there(self):
+        async def elsewhere(graph):
+            worker = weft.Worker()
+            with self.assertRaises(weft.ClosedError):
+                worker.destroy()
+                await graph.run(worker)
+
+        with Graph(1) as graph:
+            task = graph.add(lambda: 5)
+            graph.run_wait()
+            asyncio.run(elsewhere(graph))
+            self.assertEqual(graph.result(task), 5)
+            with self.assertRaises(weft.InvalidParamError):
+                graph.result(1 << 32)
+
+    def test_one_that_another_thread_drops_ends(self):
+        ran = []
+        box = [Graph(2)]
+        box[0].add(lambda: ran.append(1))
+        box[0].run_wait()
+        drop_elsewhere(box)
+        self.assertEqual(ran, [1])
+
+
+if __name__ == "__main__":
+    unittest.main()
