@@ -292,7 +292,6 @@ static int begin(struct graph *g, unsigned deadline_ms) {
         weft__py_raise(g->state, status);
         return -1;
     }
-    drop_results(g);
     g->running = true;
     return 0;
 }
@@ -316,6 +315,7 @@ static PyObject *graph_run(PyObject *self, PyObject *args) {
     }
     r->gives = GIVES_NONE;
     r->over = over;
+    drop_results(g);
     weft_status_t status = weft_graph_run(g->handle, w->handle, weft__py_done, r);
     if (status < 0) over(r), r->over = NULL;
     return weft__py_posted(r, status);
@@ -327,6 +327,7 @@ static PyObject *graph_run_wait(PyObject *self, PyObject *args) {
     if (!PyArg_ParseTuple(args, "|I", &deadline_ms)) return NULL;
     if (g->team) return weft__py_raise(g->state, WEFT_ERR_UNSUPPORTED);
     if (begin(g, deadline_ms) < 0) return NULL;
+    drop_results(g);
     weft_status_t status;
     Py_BEGIN_ALLOW_THREADS status = weft_graph_run_wait(g->handle);
     Py_END_ALLOW_THREADS g->running = false;
@@ -341,13 +342,19 @@ static PyObject *graph_cancel(PyObject *self, PyObject *unused) {
 
 static PyObject *graph_result(PyObject *self, PyObject *args) {
     struct graph *g = (struct graph *)self;
-    weft_task_t number;
+    long long task;
     const void *data;
     size_t len;
-    if (!PyArg_ParseTuple(args, "I", &number) || graph_open(g) < 0) return NULL;
+    if (!PyArg_ParseTuple(args, "L", &task) || graph_open(g) < 0) return NULL;
+    weft_task_t number = number_of(task);
     weft_status_t status = weft_graph_result(g->handle, number, &data, &len);
     if (status < 0) return weft__py_raise(g->state, status);
-    return g->team ? PyBytes_FromStringAndSize(data, len) : Py_NewRef(g->task[number]->result);
+    if (g->team) return PyBytes_FromStringAndSize(data, len);
+    PyObject *result = g->task[number]->result;
+    if (!result)
+        return weft__py_raise_text(g->state, WEFT_ERR_NOT_FOUND,
+                                   "the results were dropped for a run that did not begin");
+    return Py_NewRef(result);
 }
 
 static PyObject *graph_failed(PyObject *self, PyObject *unused) {
@@ -378,7 +385,8 @@ static PyObject *graph_critical_path(PyObject *self, PyObject *unused) {
     weft_status_t status = weft_graph_critical_path(g->handle, tasks, &n, &ns);
     PyObject *list = status < 0 ? weft__py_raise(g->state, status) : PyList_New(n);
     for (uint32_t i = 0; list && i < n; i++) {
-        if (PyList_SetItem(list, i, PyLong_FromUnsignedLong(tasks[i])) < 0) Py_CLEAR(list);
+        PyObject *task = PyLong_FromUnsignedLong(tasks[i]);
+        if (!task || PyList_SetItem(list, i, task) < 0) Py_CLEAR(list);
     }
     free(tasks);
     return list ? Py_BuildValue("(NK)", list, (unsigned long long)ns) : NULL;

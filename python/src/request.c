@@ -165,6 +165,15 @@ void weft__py_done(weft_status_t status, void *arg) {
     worker->last = &r->next;
 }
 
+/* The future gets what is raised, so that who waits for it goes on. */
+static PyObject *fail(struct state *state, PyObject *future) {
+    PyObject *raised = NULL, *result = NULL;
+    weft__py_keep_raised(&raised);
+    if (raised) result = PyObject_CallMethodObjArgs(future, state->set_exception, raised, NULL);
+    Py_XDECREF(raised);
+    return result;
+}
+
 static void resolve(struct request *r, PyObject *future) {
     struct state *state = r->worker->state;
     PyObject *was_done = PyObject_CallMethodObjArgs(future, state->done, NULL), *value,
@@ -180,6 +189,7 @@ static void resolve(struct request *r, PyObject *future) {
         value = value_of(r);
         if (value) result = PyObject_CallMethodObjArgs(future, state->set_result, value, NULL);
     }
+    if (!value) result = fail(state, future);
     if (!result) PyErr_WriteUnraisable(future);
     Py_XDECREF(result);
     Py_XDECREF(value);

@@ -36,6 +36,11 @@ class Lines(unittest.TestResult):
     def addError(self, test, error):
         self.failed(test, error)
 
+    def addSubTest(self, test, part, error):
+        super().addSubTest(test, part, None)
+        if error is not None:
+            self.failed(part, error)
+
     def addSkip(self, test, reason):
         print("  skipped:", reason)
         self.line("skip", test)
