@@ -143,7 +143,10 @@ static void adopt_resume(struct retain *r) {
     weft__retain_recv(r, r->raw);
     weft__watch_process_lane(link, r->raw);
     r->lane.iface = r->raw->iface;
-    r->back_off = r->refused = 0;
+    r->refused = 0;
+    r->adopted_at = weft__now(retain_reactor(r));
+    r->had_delivered = r->core.delivered;
+    r->had_acked = r->core.acked;
     r->lost = WEFT_OK;
     r->missed = r->asked = r->raw_full = false;
     r->ack_due = r->ask_due = false; /* the handshake carries both */
@@ -190,8 +193,15 @@ static void log_lane_lost(const struct retain *r, uint64_t ms) {
                       worker->id, r->cause ? r->cause->text : peer, (unsigned)ms);
 }
 
+/* A handshake alone proves nothing: its peer may end each lane behind it. */
+static bool was_of_use(const struct retain *r) {
+    return r->core.delivered != r->had_delivered || r->core.acked != r->had_acked ||
+           weft__now(retain_reactor(r)) - r->adopted_at >= RETAIN_LASTED;
+}
+
 static void arm_resume(struct retain *r) {
     struct reactor *reactor = retain_reactor(r);
+    if (was_of_use(r)) r->back_off = 0;
     uint64_t ms = weft__setting_u64(r->link->worker->context, SETTING_FAILOVER_TIMEOUT);
     r->link->worker->count->lanes_lost++;
     log_lane_lost(r, ms);
@@ -212,16 +222,16 @@ static void disarm(struct retain *r) {
 }
 
 /* The first try is due at once. */
-static uint64_t next_wait(struct retain *r) {
-    uint64_t wait = r->back_off;
-    r->back_off = wait == 0 ? RETAIN_FIRST : wait > RETAIN_LAST / 2 ? RETAIN_LAST : 2 * wait;
+static uint64_t next_wait(uint64_t *of) {
+    uint64_t wait = *of;
+    *of = wait == 0 ? RETAIN_FIRST : wait > RETAIN_LAST / 2 ? RETAIN_LAST : 2 * wait;
     return wait;
 }
 
 static void again(struct retain *r) {
     struct reactor *reactor = retain_reactor(r);
     if (!r->link->dialed) return;
-    uint64_t wait = next_wait(r);
+    uint64_t wait = next_wait(&r->back_off);
     if (weft__timer_start(reactor, &r->due, weft__now(reactor) + wait) == WEFT_OK) return;
     r->fails = WEFT_ERR_NO_MEMORY;
     retain_later(r);
@@ -366,7 +376,7 @@ void weft__retain_broke(struct retain *r, weft_status_t status) {
 void weft__retain_awaits_memory(struct retain *r, weft_status_t status) {
     struct reactor *reactor = retain_reactor(r);
     weft_context_t *context = r->link->worker->context;
-    uint64_t now = weft__now(reactor), wait = next_wait(r),
+    uint64_t now = weft__now(reactor), wait = next_wait(&r->memory_wait),
              most = weft__setting_u64(context, SETTING_FAILOVER_TIMEOUT) * NS_PER_MS;
     if (!r->cause)
         r->cause =
@@ -383,7 +393,7 @@ void weft__retain_sent_again(struct retain *r) {
     weft__timer_stop(retain_reactor(r), &r->give_up);
     weft__cause_drop(r->cause);
     r->cause = NULL;
-    r->back_off = 0;
+    r->memory_wait = 0;
 }
 
 /* What ended the wait for another lane, and what ended the lane before. */

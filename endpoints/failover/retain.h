@@ -34,6 +34,8 @@ enum {
 #define RETAIN_FIRST     NS_PER_MS        /* ns until the second try; doubled with each */
 #define RETAIN_LAST      (250 * NS_PER_MS)
 #define RETAIN_TRY       (2000 * NS_PER_MS) /* ns that a try may take */
+/* ns after which a lane was of use, whatever it brought */
+#define RETAIN_LASTED (1000 * NS_PER_MS)
 
 struct retain {
     struct lane lane; /* the link's */
@@ -75,11 +77,13 @@ struct retain {
     weft_status_t lost, fails; /* reported by the job: the lane was lost; the link fails */
     /* reported by the job: the new lane was lost; the last lane is gone */
     bool missed, over;
-    bool closing;        /* the link closes, and waits for the last acknowledgement */
-    bool dead;           /* the retaining lane is closed */
-    struct cause *cause; /* of the last loss; NULL: unknown */
-    uint32_t refused;    /* tries in a row */
-    uint64_t back_off;
+    bool closing;                   /* the link closes, and waits for the last acknowledgement */
+    bool dead;                      /* the retaining lane is closed */
+    struct cause *cause;            /* of the last loss; NULL: unknown */
+    uint32_t refused;               /* tries in a row */
+    uint64_t back_off, memory_wait; /* ns until the next try; and to send again, without memory */
+    /* when the lane in use was adopted, and what the link had then */
+    uint64_t adopted_at, had_delivered, had_acked;
     /* `due`: the next try, or the end of one; also to send again when there may be memory */
     struct timer due, give_up, close_at;
     struct process process; /* of the peer, watched while no lane is in use */

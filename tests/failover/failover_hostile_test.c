@@ -345,3 +345,61 @@ TEST(a_second_hello_ends_the_link_and_every_operation_on_it) {
     raw.iface->ops->listener_close(listener);
     end(NULL);
 }
+
+/* ---- a peer that was dialed, and breaks each connection when it has answered ----------------- */
+
+/* The handshake that came last, or one of zeros. */
+static struct wire_hello received_hello(void) {
+    struct wire_hello hello = {0};
+    for (unsigned i = 0; i < raw.n_received && i < RECEIVED; i++)
+        if (raw.received[i].id == WIRE_HELLO)
+            (void)weft__wire_read_hello(raw.received[i].bytes, raw.received[i].len, &hello);
+    return hello;
+}
+
+static void answer_hello(struct wire_hello hello) {
+    struct wire_message m;
+    hello.version = WIRE_VERSION;
+    hello.worker = RAW_ID;
+    hello.ticket[0] = 1;
+    raw.n_received = 0;
+    weft__wire_hello(&m, hello);
+    (void)send_message(&raw, &m);
+}
+
+/* Its answers prove nothing: while no message gets through, the dialer waits longer each time. */
+TEST(no_peer_makes_a_dialer_dial_as_often_as_it_likes) {
+    enum { MS = 300, MOST = 20 };
+    struct tl_listener *listener;
+    weft_ep_t *ep;
+    int before[64];
+    raw_open(&raw, "tcp", NULL, 0);
+    int n_before = connected(before, 64);
+    CHECK_EQ(raw.iface->ops->listen(raw.iface, "127.0.0.1:0", &(struct listen_how){.backlog = 4},
+                                    NULL, &listener),
+             0);
+    weft_ep_params_t params = {
+        .error_mode = WEFT_ERRORS_FAILOVER, .on_error = two_on_error, .arg = &raw.t};
+    CHECK_EQ(weft_connect(raw.t.a, raw.iface->ops->listener_uri(listener), &params, &ep), 0);
+    RAW_UNTIL(&raw, received(&raw, WIRE_HELLO));
+    answer_hello((struct wire_hello){.flags = WIRE_HELLO_EXTRA | WIRE_HELLO_SURVIVES});
+    RAW_UNTIL(&raw, received(&raw, WIRE_OPEN));
+    for (double end = two_now() + seconds(MS); two_now() < end;) {
+        kill_others(before, n_before);
+        RAW_UNTIL(&raw, !raw.lane || raw.down);
+        raw_hang_up(&raw);
+        RAW_UNTIL(&raw, raw.lane && received_hello().flags & WIRE_HELLO_RESUME);
+        uint64_t resumed = weft_worker_count(raw.t.a, "lanes.resumed");
+        answer_hello(
+            (struct wire_hello){.flags = WIRE_HELLO_EXTRA | WIRE_HELLO_SURVIVES | WIRE_HELLO_RESUME,
+                                .epoch = received_hello().epoch});
+        RAW_UNTIL(&raw, weft_worker_count(raw.t.a, "lanes.resumed") == resumed + 1);
+    }
+    printf("  resumed %llu times\n",
+           (unsigned long long)weft_worker_count(raw.t.a, "lanes.resumed"));
+    CHECK(weft_worker_count(raw.t.a, "lanes.resumed") < MOST);
+    CHECK_EQ(raw.t.errors, 0);
+    weft_ep_close(ep, WEFT_CLOSE_ABORT, NULL);
+    raw.iface->ops->listener_close(listener);
+    end(NULL);
+}
