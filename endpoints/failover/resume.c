@@ -201,7 +201,8 @@ static bool was_of_use(const struct retain *r) {
 
 static void arm_resume(struct retain *r) {
     struct reactor *reactor = retain_reactor(r);
-    if (was_of_use(r)) r->back_off = 0;
+    if (was_of_use(r)) r->back_off = r->useless_since = 0;
+    if (r->useless_since == 0) r->useless_since = weft__now(reactor);
     uint64_t ms = weft__setting_u64(r->link->worker->context, SETTING_FAILOVER_TIMEOUT);
     r->link->worker->count->lanes_lost++;
     log_lane_lost(r, ms);
@@ -209,7 +210,7 @@ static void arm_resume(struct retain *r) {
     weft__reactor_poll_soon(reactor);
     bool lives = weft__process_watch(reactor, &r->process);
     if (lives &&
-        weft__timer_start(reactor, &r->give_up, weft__now(reactor) + ms * NS_PER_MS) == WEFT_OK)
+        weft__timer_start(reactor, &r->give_up, r->useless_since + ms * NS_PER_MS) == WEFT_OK)
         return;
     /* rather an end than one that nothing bounds */
     r->fails = lives ? WEFT_ERR_NO_MEMORY : WEFT_ERR_PEER_FAILED;

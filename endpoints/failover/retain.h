@@ -84,6 +84,7 @@ struct retain {
     uint64_t back_off, memory_wait; /* ns until the next try; and to send again, without memory */
     /* when the lane in use was adopted, and what the link had then */
     uint64_t adopted_at, had_delivered, had_acked;
+    uint64_t useless_since; /* the loss of the last lane that was of use */
     /* `due`: the next try, or the end of one; also to send again when there may be memory */
     struct timer due, give_up, close_at;
     struct process process; /* of the peer, watched while no lane is in use */

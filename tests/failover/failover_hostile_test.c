@@ -367,39 +367,71 @@ static void answer_hello(struct wire_hello hello) {
     (void)send_message(&raw, &m);
 }
 
-/* Its answers prove nothing: while no message gets through, the dialer waits longer each time. */
-TEST(no_peer_makes_a_dialer_dial_as_often_as_it_likes) {
-    enum { MS = 300, MOST = 20 };
+struct dialed {
     struct tl_listener *listener;
     weft_ep_t *ep;
-    int before[64];
-    raw_open(&raw, "tcp", NULL, 0);
-    int n_before = connected(before, 64);
+    int before[64], n_before; /* sockets of others */
+};
+
+static void begin_dialed(struct dialed *d, const weft_setting_t *settings, size_t n) {
+    raw_open(&raw, "tcp", settings, n);
+    d->n_before = connected(d->before, 64);
     CHECK_EQ(raw.iface->ops->listen(raw.iface, "127.0.0.1:0", &(struct listen_how){.backlog = 4},
-                                    NULL, &listener),
+                                    NULL, &d->listener),
              0);
     weft_ep_params_t params = {
         .error_mode = WEFT_ERRORS_FAILOVER, .on_error = two_on_error, .arg = &raw.t};
-    CHECK_EQ(weft_connect(raw.t.a, raw.iface->ops->listener_uri(listener), &params, &ep), 0);
+    CHECK_EQ(weft_connect(raw.t.a, raw.iface->ops->listener_uri(d->listener), &params, &d->ep), 0);
     RAW_UNTIL(&raw, received(&raw, WIRE_HELLO));
     answer_hello((struct wire_hello){.flags = WIRE_HELLO_EXTRA | WIRE_HELLO_SURVIVES});
     RAW_UNTIL(&raw, received(&raw, WIRE_OPEN));
-    for (double end = two_now() + seconds(MS); two_now() < end;) {
-        kill_others(before, n_before);
-        RAW_UNTIL(&raw, !raw.lane || raw.down);
-        raw_hang_up(&raw);
-        RAW_UNTIL(&raw, raw.lane && received_hello().flags & WIRE_HELLO_RESUME);
-        uint64_t resumed = weft_worker_count(raw.t.a, "lanes.resumed");
-        answer_hello(
-            (struct wire_hello){.flags = WIRE_HELLO_EXTRA | WIRE_HELLO_SURVIVES | WIRE_HELLO_RESUME,
-                                .epoch = received_hello().epoch});
-        RAW_UNTIL(&raw, weft_worker_count(raw.t.a, "lanes.resumed") == resumed + 1);
-    }
-    printf("  resumed %llu times\n",
-           (unsigned long long)weft_worker_count(raw.t.a, "lanes.resumed"));
-    CHECK(weft_worker_count(raw.t.a, "lanes.resumed") < MOST);
-    CHECK_EQ(raw.t.errors, 0);
-    weft_ep_close(ep, WEFT_CLOSE_ABORT, NULL);
-    raw.iface->ops->listener_close(listener);
+}
+
+static void end_dialed(struct dialed *d) {
+    weft_ep_close(d->ep, WEFT_CLOSE_ABORT, NULL);
+    raw.iface->ops->listener_close(d->listener);
+    raw.t.errors = 0;
     end(NULL);
+}
+
+static uint64_t n_resumed(void) {
+    return weft_worker_count(raw.t.a, "lanes.resumed");
+}
+
+/* Breaks its connection, and answers on the next one. */
+static void break_and_answer(const struct dialed *d) {
+    uint64_t resumed = n_resumed();
+    kill_others(d->before, d->n_before);
+    RAW_UNTIL(&raw, !raw.lane || raw.down);
+    raw_hang_up(&raw);
+    RAW_UNTIL(&raw, raw.t.errors || (raw.lane && received_hello().flags & WIRE_HELLO_RESUME));
+    if (raw.t.errors) return;
+    answer_hello(
+        (struct wire_hello){.flags = WIRE_HELLO_EXTRA | WIRE_HELLO_SURVIVES | WIRE_HELLO_RESUME,
+                            .epoch = received_hello().epoch});
+    RAW_UNTIL(&raw, raw.t.errors || n_resumed() == resumed + 1);
+}
+
+/* Its answers prove nothing: while no message gets through, the dialer waits longer each time. */
+TEST(no_peer_makes_a_dialer_dial_as_often_as_it_likes) {
+    enum { MS = 300, MOST = 20 };
+    struct dialed d;
+    begin_dialed(&d, NULL, 0);
+    for (double end = two_now() + seconds(MS); two_now() < end;) break_and_answer(&d);
+    printf("  resumed %llu times\n", (unsigned long long)n_resumed());
+    CHECK(n_resumed() < MOST);
+    CHECK_EQ(raw.t.errors, 0);
+    end_dialed(&d);
+}
+
+TEST(a_link_whose_lanes_bring_nothing_ends_after_its_timeout) {
+    static const weft_setting_t settings[] = {{"failover.timeout", "300ms"}};
+    struct dialed d;
+    begin_dialed(&d, settings, 1);
+    for (double end = two_now() + test_timeout(20); !raw.t.errors && two_now() < end;)
+        break_and_answer(&d);
+    CHECK_EQ(raw.t.errors, 1);
+    CHECK_EQ(raw.t.error, WEFT_ERR_PEER_FAILED);
+    CHECK(n_resumed() > 1);
+    end_dialed(&d);
 }
