@@ -103,7 +103,7 @@ $(foreach main,$(if $(NVCC),$(wildcard examples/*.cu)),$(eval $(call example_cud
 # ---- integrations: by the public headers alone
 
 REDIS := $(OUT)/integrations/redis
-$(REDIS)/weft_redis.so: $(call objects,integrations/redis/module.c integrations/redis/leases.c) $(OUT)/libweft.a
+$(REDIS)/weft_redis.so: $(call objects,integrations/redis/module.c integrations/redis/leases.c integrations/redis/sizes.c) $(OUT)/libweft.a
 	@mkdir -p $(@D)
 	$(CC) -shared $(CFLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^) $(WHOLE) $(LIBS)
 $(REDIS)/weft-redis-cli: $(call objects,integrations/redis/cli_main.c integrations/redis/weft_redis.c) $(OUT)/libweft.a

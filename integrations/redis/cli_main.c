@@ -5,6 +5,7 @@
  *   traffic SECONDS      sets and gets, and checks every value; prints how many
  *   latency COUNT        round trips of a get of 3 bytes; prints the median in µs
  *   batch COUNT          gets of 3 bytes, 16 at a time, COUNT times; prints gets a second
+ *   together KEY COUNT   gets of the key, 16 at a time, COUNT times; prints how many bytes
  *   mixed COUNT          sets, and gets of a value, of nothing, of a list, 1 to 40 at once, COUNT
  *                        times; checks that each get saw the set before it; prints how many
  */
@@ -18,7 +19,7 @@
 #include <time.h>
 
 static const char usage[] =
-    "weft-redis-cli URI get|set|del|read|traffic|latency|batch|mixed ARGUMENT…\n";
+    "weft-redis-cli URI get|set|del|read|traffic|latency|batch|together|mixed ARGUMENT…\n";
 
 static double now(void) {
     struct timespec t;
@@ -127,6 +128,35 @@ static int batches(weft_redis_t *redis, weft_worker_t *worker, size_t count) {
     return 0;
 }
 
+struct together {
+    unsigned left;
+    weft_status_t status;
+    uint64_t bytes;
+};
+
+static void on_one_of_many(weft_status_t status, const void *data, size_t len, void *arg) {
+    struct together *all = arg;
+    all->left--;
+    all->bytes += len;
+    if (status < 0) all->status = status;
+}
+
+static int together(weft_redis_t *redis, weft_worker_t *worker, const char *key, size_t count) {
+    struct together all = {0};
+    weft_status_t st = WEFT_OK;
+    for (size_t i = 0; st >= 0 && i < count; i++) {
+        for (int k = 0; st >= 0 && k < BATCH; k++) {
+            st = weft_redis_get(redis, key, strlen(key), on_one_of_many, &all);
+            if (st >= 0) all.left++;
+        }
+        while (all.left) (void)weft_worker_wait(worker, -1);
+        if (st >= 0) st = all.status;
+    }
+    if (st < 0) return print_status(st);
+    printf("%" PRIu64 " bytes\n", all.bytes);
+    return 0;
+}
+
 /* Some keys are longer than what the module keeps of GETs that come together. */
 enum { MIXED_MOST = 40, LONG_KEY = 5000 };
 
@@ -208,6 +238,8 @@ static int run(weft_redis_t *redis, weft_worker_t *worker, int argc, char **argv
         return latency(redis, (size_t)atoi(argv[3]));
     if (argc == 4 && atoi(argv[3]) > 0 && strcmp(what, "batch") == 0)
         return batches(redis, worker, (size_t)atoi(argv[3]));
+    if (argc == 5 && atoi(argv[4]) > 0 && strcmp(what, "together") == 0)
+        return together(redis, worker, argv[3], (size_t)atoi(argv[4]));
     if (argc == 4 && atoi(argv[3]) > 0 && strcmp(what, "mixed") == 0)
         return mix(redis, worker, (size_t)atoi(argv[3]));
     return fputs(usage, stderr), 2;

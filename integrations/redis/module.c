@@ -10,6 +10,7 @@
 
 #include "leases.h"
 #include "protocol.h"
+#include "sizes.h"
 #include <poll.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -19,6 +20,7 @@
 #include <weft/weft.h>
 
 enum { SETTINGS_MOST = 16, CLOSE_MS = 20, LOOKS_MOST = 8, GETS_MOST = 16, KEYS_ROOM = 4096 };
+enum { SHORT_MOST = 64 << 10 }; /* bytes of a value that may share a reply */
 
 #define REDIS_POINTER(type, name, parameters) static type(*name) parameters;
 REDIS_FUNCTIONS(REDIS_POINTER)
@@ -114,6 +116,7 @@ static void serve_get(weft_ep_t *ep, uint32_t number, const char *key, size_t ke
     struct redis_call_reply *found = NULL;
     size_t len = 0;
     const char *value = get_value(key, key_len, &found, &len);
+    sizes_note(key, key_len, len <= SHORT_MOST);
     if (value && reply_value(ep, number, value, len, on_found_sent, found)) return;
     if (!value) {
         write_out(); /* the key may have expired */
@@ -126,6 +129,7 @@ static void serve_get(weft_ep_t *ep, uint32_t number, const char *key, size_t ke
  * GETs that one turn of the worker brings: one MGET serves them, for less than a GET for each.
  * Replies that are sent within the turn leave with it, and later ones wake the worker once more.
  * So as many as the last turn had are not waited beyond: clients tend to ask for as many again.
+ * One MGET is one reply of the server, so it has at most one value that may be long.
  */
 static struct {
     struct get {
@@ -134,6 +138,7 @@ static struct {
         const char *key;
     } of[GETS_MOST];
     unsigned n, of_turn, of_last_turn;
+    bool has_long; /* one of them may be */
     size_t used;
     char keys[KEYS_ROOM];
 } gets = {.of_last_turn = 1};
@@ -161,6 +166,7 @@ static void reply_gets(struct values *values) {
         size_t len = 0;
         bool is_value = found && CallReplyType(found) == REDIS_REPLY_STRING;
         const char *value = is_value ? CallReplyStringPtr(found, &len) : NULL;
+        sizes_note(get->key, get->key_len, len <= SHORT_MOST);
         has_missed = has_missed || !value;
         if (get->ep && !value) reply_status(get->ep, get->number, WEFT_ERR_NOT_FOUND);
         if (get->ep && value &&
@@ -181,6 +187,7 @@ static void serve_gets(void) {
             if (get->ep) serve_get(get->ep, get->number, get->key, get->key_len);
     }
     gets.n = 0;
+    gets.has_long = false;
     gets.used = 0;
 }
 
@@ -197,6 +204,11 @@ static bool end_turn(void) {
 static void gather_get(weft_ep_t *ep, const struct redis_request *head, const char *key) {
     size_t len = head->key_len;
     if (len > KEYS_ROOM - gets.used) serve_gets();
+    bool may_be_long = !sizes_is_short(key, len);
+    if (may_be_long && gets.has_long) {
+        serve_gets(); /* which may have read this key */
+        may_be_long = !sizes_is_short(key, len);
+    }
     if (module.closing || len > KEYS_ROOM) {
         serve_get(ep, head->number, key, len);
         return;
@@ -204,6 +216,7 @@ static void gather_get(weft_ep_t *ep, const struct redis_request *head, const ch
     char *copy = gets.keys + gets.used;
     if (len) memcpy(copy, key, len);
     gets.used += len;
+    gets.has_long |= may_be_long;
     gets.of[gets.n++] =
         (struct get){.ep = ep, .number = head->number, .key_len = (uint32_t)len, .key = copy};
     if (++gets.of_turn == gets.of_last_turn || gets.n == GETS_MOST) serve_gets();
@@ -337,6 +350,7 @@ static int on_key_event(struct redis_context *ctx, int type, const char *event,
                         struct redis_string *key) {
     size_t len;
     const char *text = StringPtrLen(key, &len);
+    sizes_note(text, len, false);
     if (module.leases) leases_end(module.leases, text, len);
     return REDIS_OK;
 }

@@ -88,6 +88,28 @@ test_gets_that_arrive_together_are_one_command() {
     expect latency "$(weft latency 100 >/dev/null && commands mget)" "$before"
 }
 
+resident() { awk "/^$1:/ { print int(\$2 / 1024) }" /proc/$server/status; } # MiB
+
+# 16 GETs of 8 MiB. One reply of all is made in parts and then put together: 256 MiB at its end. Replies of one value each are
+# 128 MiB until they have left, and 8 MiB more while one is put together.
+test_long_values_are_replies_of_their_own() {
+    begin tcp://127.0.0.1:0
+    weft batch 10 >/dev/null # clients that ask for 16 at a time
+    redis eval "redis.call('set', 'long', string.rep('v', 8 * 1048576))" 0 >/dev/null
+    before=$(resident VmRSS)
+    echo 5 >/proc/$server/clear_refs # the peak begins anew
+    expect bytes "$(weft together long 3)" "$((3 * 16 * 8 << 20)) bytes"
+    [ $(($(resident VmHWM) - before)) -lt 200 ] || fail "$(($(resident VmHWM) - before)) MiB more than $before"
+    # Short ones are together again, and a short value that grows is noticed.
+    redis set long short >/dev/null
+    before_mgets=$(commands mget)
+    weft together long 20 >/dev/null
+    [ $(($(commands mget) - ${before_mgets:-0})) -ge 15 ] || fail "$(redis info commandstats)"
+    redis eval "redis.call('setrange', 'long', 8 * 1048576 - 1, 'v')" 0 >/dev/null
+    expect bytes "$(weft together long 1)" "$((16 * 8 << 20)) bytes"
+    [ $(($(resident VmHWM) - before)) -lt 200 ] || fail "$(($(resident VmHWM) - before)) MiB more than $before"
+}
+
 test_requests_are_served_in_their_order() {
     for at in tcp://127.0.0.1:0 ''; do
         begin $at
