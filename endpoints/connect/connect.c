@@ -78,17 +78,37 @@ static weft_status_t make_opts(struct link *link, struct link_opts opts, const v
     return st;
 }
 
-/* The existing link over the cheapest common interface, which saves the tests of reachability.
- * NULL: none. */
-static struct link *cheapest_link(struct weft_worker *worker, const struct address *address,
-                                  const struct ep_start *start) {
-    struct iface *best = NULL;
+/* Does an interface that costs less than this reach the peer? */
+static bool is_beaten(struct weft_worker *worker, const struct address *address, double cost) {
     for (uint32_t i = 0; i < address->n; i++) {
         const struct address_entry *entry = &address->entry[i];
         struct iface *iface = weft__worker_iface(worker, entry->name, entry->name_len);
-        if (iface && (!best || first_cost(worker, iface) < first_cost(worker, best))) best = iface;
+        const char *why = NULL;
+        if (iface && first_cost(worker, iface) < cost &&
+            iface->ops->reachable(iface, entry->bytes, entry->len, &why) == WEFT_OK)
+            return true;
     }
-    return best ? weft__link_to_peer(worker, best, address->worker, opts_of(start, best)) : NULL;
+    return false;
+}
+
+/* The existing link over the cheapest interface that reaches the peer: a link has shown that its
+ * own does, which may take system calls to ask. NULL: none. */
+static struct link *cheapest_link(struct weft_worker *worker, const struct address *address,
+                                  const struct ep_start *start) {
+    struct link *found = NULL;
+    double best = 0;
+    for (uint32_t i = 0; i < address->n; i++) {
+        const struct address_entry *entry = &address->entry[i];
+        struct iface *iface = weft__worker_iface(worker, entry->name, entry->name_len);
+        double cost = iface ? first_cost(worker, iface) : 0;
+        if (!iface || (found && cost >= best)) continue;
+        struct link *link =
+            weft__link_to_peer(worker, iface, address->worker, opts_of(start, iface));
+        if (!link) continue;
+        found = link;
+        best = cost;
+    }
+    return found && !is_beaten(worker, address, best) ? found : NULL;
 }
 
 static weft_status_t link_to_address(struct weft_worker *worker, const void *bytes, size_t len,
