@@ -115,11 +115,21 @@ static weft_status_t check_records(weft_team_t *team) {
     return WEFT_OK;
 }
 
+_Static_assert(MEMBER_RECORD_BYTES % 8 == 0, "records are whole words");
+static uint64_t word_at(const uint8_t *p) {
+    uint64_t word = 0;
+    for (unsigned i = 0; i < 8; i++) word |= (uint64_t)p[i] << 8 * i;
+    return word;
+}
+
 /* Every member gets the same, for all of it comes from the exchange; the nonces make it this
  * team's alone. */
 static uint64_t identity(const weft_team_t *team) {
-    uint64_t h = hash_more(HASH_BEGIN, team->all, (size_t)team->size * MEMBER_RECORD_BYTES);
-    h = (h ^ h >> 32) * 0x9e3779b97f4a7c15u;
+    uint64_t h = HASH_BEGIN;
+    for (size_t at = 0; at < (size_t)team->size * MEMBER_RECORD_BYTES; at += 8) {
+        h = (h ^ word_at(team->all + at)) * 0x9e3779b97f4a7c15u;
+        h ^= h >> 32;
+    }
     return h ? h : 1;
 }
 

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-enum { MEMBER_MAGIC = 0x334d5457 /* "WTM3": the layout below, version 3 */ };
+enum { MEMBER_MAGIC = 0x344d5457 /* "WTM4": the layout below, and the hash of all, version 4 */ };
 
 static uint8_t *put_wire(uint8_t *to, uint64_t value, unsigned bytes) {
     for (unsigned i = 0; i < bytes; i++) to[i] = (uint8_t)(value >> 8 * i);
