@@ -161,8 +161,10 @@ weft_status_t weft__rkey_check(const struct weft_rkey *rkey, uint64_t remote, si
     if (!(region->rights & right))
         return weft__fail(WEFT_ERR_INVALID_PARAM, "the key does not grant this right");
     if (!region_covers(region->base, region->len, remote, len))
-        return weft__fail(WEFT_ERR_INVALID_PARAM, "%zu bytes at %#llx are outside the key's region",
-                          len, (unsigned long long)remote);
+        return weft__fail(WEFT_ERR_INVALID_PARAM,
+                          "%zu bytes at %#llx are outside the key's region, %llu bytes at %#llx",
+                          len, (unsigned long long)remote, (unsigned long long)region->len,
+                          (unsigned long long)region->base);
     weft_status_t st = weft__rkey_status(rkey);
     return st < 0 ? weft__fail(st, "the key is no longer valid") : WEFT_OK;
 }

@@ -12,6 +12,10 @@ static int settings_of(PyObject *dict, weft_setting_t *settings, size_t *n_p) {
     *n_p = 0;
     while (PyDict_Next(dict, &at, &name, &value)) {
         weft_setting_t *setting = &settings[(*n_p)++];
+        if (!PyUnicode_Check(name) || !PyUnicode_Check(value)) {
+            PyErr_Format(PyExc_TypeError, "settings are strings: %R: %R", name, value);
+            return -1;
+        }
         setting->name = PyUnicode_AsUTF8AndSize(name, NULL);
         setting->value = setting->name ? PyUnicode_AsUTF8AndSize(value, NULL) : NULL;
         if (!setting->value) return -1;

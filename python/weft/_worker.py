@@ -211,6 +211,8 @@ class Worker(_core.Worker):
         """As connect, without waiting: sends are queued until the peer answers; Endpoint.ready waits."""
         if isinstance(to, tuple):
             to = uri_of(*to)
+        elif not isinstance(to, (str, bytes)):
+            to = bytes(memoryview(to))
         ep = self.post_connect(to, milliseconds(deadline), 2 if failover else 0, milliseconds(heartbeat))
         ep._begin()
         self._be_driven()
@@ -303,6 +305,8 @@ class Worker(_core.Worker):
 
 
 def uri_of(host: str, port: int) -> str:
+    if not hasattr(port, "__index__"):
+        raise TypeError("a port is an int, not %r" % (port,))
     return "tcp://[%s]:%d" % (host, port) if ":" in host else "tcp://%s:%d" % (host, port)
 
 

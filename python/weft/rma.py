@@ -26,7 +26,7 @@ class Remote:
     def __init__(self, ep: Endpoint, key: bytes) -> None:
         """Errors: AddressError if the bytes are not a key, or not of this endpoint's peer."""
         self.ep = ep
-        self._key = ep.unpack_key(key)
+        self._key = ep.unpack_key(bytes(memoryview(key)))
 
     def __len__(self) -> int:
         return self._key.len

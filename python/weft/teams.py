@@ -587,6 +587,8 @@ async def create(worker: Worker, exchange: Any = "run", *, deadline: float | Non
     collective_deadline: seconds that each collective may take (0: the setting coll.timeout).
     Errors: TimedOutError; what a member cannot be reached with.
     """
-    how: Any = {"run": True, "self": None}[exchange] if isinstance(exchange, str) else exchange
+    how: Any = {"run": True, "self": None}.get(exchange, False) if isinstance(exchange, str) else exchange
+    if how is False or not isinstance(exchange, (str, tuple)):
+        raise errors.InvalidParamError("exchange %r: not \"run\", \"self\" or (rank, size, fn)" % (exchange,))
     made = await worker.complete(worker.post_team(how, milliseconds(deadline), milliseconds(collective_deadline)))
     return Team(made)

@@ -14,6 +14,8 @@ import unittest
 import weakref
 
 import weft
+import weft.rma
+import weft.teams
 from pair import Case, pair
 
 
@@ -111,6 +113,26 @@ class Connecting(Case):
                 self.assertEqual(await ep.recv(got), 3)
                 self.assertTrue(new.alive)
                 second.close()
+
+    async def test_bytes_of_any_kind_are_an_address_or_a_key(self):
+        async with weft.Worker() as one, weft.Worker() as two:
+            ep = await two.connect(bytearray(one.address()))
+            region = one.alloc(8)
+            remote = weft.rma.Remote(ep, bytearray(region.key()))
+            await remote.put(b"12345678", remote=True)
+            self.assertEqual(bytes(memoryview(region)), b"12345678")
+            with self.assertRaisesRegex(weft.InvalidParamError, "5 bytes at .* region, 8 bytes at"):
+                await remote.put(b"12345", 4)
+
+    async def test_wrong_types_are_named(self):
+        async with weft.Worker() as worker:
+            with self.assertRaisesRegex(TypeError, "port is an int, not '7000'"):
+                await worker.connect(("127.0.0.1", "7000"))
+            with self.assertRaisesRegex(TypeError, "settings are strings: 'worker.spin': 1000"):
+                weft.Worker(settings={"worker.spin": 1000})
+            for exchange in ("runs", None, True):
+                with self.assertRaisesRegex(weft.InvalidParamError, "exchange %r: not" % exchange):
+                    await weft.teams.create(worker, exchange)
 
     async def test_describe_says_how(self):
         async with pair() as (client, server):
