@@ -46,6 +46,33 @@ TEST(many_copied_bytes_of_one_turn_leave_in_one_write) {
     pair_close(&p);
 }
 
+static size_t pack_word(void *to, void *arg) {
+    memcpy(to, arg, 8);
+    return 8;
+}
+
+/* Messages are counted when they are accepted. */
+TEST(a_message_that_no_memory_is_left_for_is_not_counted) {
+    struct pair p;
+    uint64_t word = 5, accepted = 0;
+    pair_open(&p, &weft__transport_tcp, 0);
+    pair_connect(&p);
+    struct tcp_iface *iface = tcp_iface_of(tcp_lane(p.a.lane));
+    uint64_t before = weft__count(p.reactor_a)->tcp_messages;
+    for (uint64_t k = 1; k <= 3; k++) {
+        iface->pool.idle[TCP_BUF_SMALL_BUF] = iface->pool.idle[TCP_BUF_IOV_BATCH] = NULL;
+        iface->pool.n_idle[TCP_BUF_SMALL_BUF] = iface->pool.n_idle[TCP_BUF_IOV_BATCH] = 0;
+        weft__alloc_fail_at(k);
+        weft_status_t st = p.a.lane->ops->am_bcopy(p.a.lane, 3, pack_word, &word);
+        weft__alloc_fail_at(0);
+        CHECK_EQ(st, k < 3 ? WEFT_ERR_NO_MEMORY : WEFT_OK);
+        accepted += st == WEFT_OK;
+        CHECK_EQ(weft__count(p.reactor_a)->tcp_messages, before + accepted);
+    }
+    CHECK(pair_until(&p, p.b.n_messages == accepted));
+    pair_close(&p);
+}
+
 TEST(every_length_arrives_whole) {
     struct pair p;
     static uint8_t data[40000];

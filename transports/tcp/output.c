@@ -346,14 +346,17 @@ static weft_status_t am_short(struct lane *l, uint8_t id, uint64_t header, const
     return WEFT_OK;
 }
 
-/* Returns the frame's size. */
-static size_t pack_frame(struct tcp_lane *lane, uint8_t *p, uint8_t id,
-                         size_t (*pack)(void *to, void *arg), void *arg) {
+/* Returns the length of the message. */
+static size_t pack_frame(uint8_t *p, uint8_t id, size_t (*pack)(void *to, void *arg), void *arg) {
     size_t len = pack(p + TCP_FRAME_HEAD, arg), size = tcp_frame_size((uint32_t)len);
     memset(p + TCP_FRAME_HEAD + len, 0, size - TCP_FRAME_HEAD - len);
     tcp_frame_encode(p, TCP_FRAME_AM, id, (uint32_t)len);
+    return len;
+}
+
+static void add_frame(struct tcp_lane *lane, size_t len) {
+    add_bytes(lane, tcp_frame_size((uint32_t)len));
     output_sent(lane, 1, len);
-    return size;
 }
 
 /* How long it is shows when it is packed: in a borrowed batch, since a small buffer may do. */
@@ -363,11 +366,11 @@ static weft_status_t bcopy_apart(struct tcp_lane *lane, uint8_t id,
     struct tcp_buffer *apart = tcp_pool_take(&iface->pool, iface, TCP_BUF_IOV_BATCH);
     if (!apart) return weft__fail(WEFT_ERR_NO_MEMORY, "no memory for a send buffer");
     uint8_t *packed = ((struct tcp_iov_batch *)(void *)apart->bytes)->bytes;
-    size_t size = pack_frame(lane, packed, id, pack, arg);
+    size_t len = pack_frame(packed, id, pack, arg), size = tcp_frame_size((uint32_t)len);
     weft_status_t st = make_room(lane, size, 1);
     if (st == WEFT_OK) {
         memcpy(begin_frame(lane), packed, size);
-        add_bytes(lane, size);
+        add_frame(lane, len);
     }
     weft__tcp_pool_put(&iface->pool, apart);
     return st;
@@ -385,7 +388,7 @@ static weft_status_t am_bcopy(struct lane *l, uint8_t id, size_t (*pack)(void *t
         weft_status_t st = make_room(lane, most, 1);
         if (st != WEFT_OK) return st;
     }
-    add_bytes(lane, pack_frame(lane, begin_frame(lane), id, pack, arg));
+    add_frame(lane, pack_frame(begin_frame(lane), id, pack, arg));
     return WEFT_OK;
 }
 
