@@ -224,6 +224,48 @@ TEST(a_registration_is_found_again_until_the_memory_goes) {
     free(mine);
 }
 
+/* Each allocation of it fails once. Who repeats the call has all of it done. */
+TEST(an_invalidation_that_lacked_memory_may_be_repeated) {
+    static char mine[5000];
+    bool whole = false;
+    for (uint64_t k = 1; !whole; k++) {
+        struct rma r;
+        struct tally done;
+        weft_mem_t *own, *cached;
+        char got[8], packed[WEFT_RKEY_MAX];
+        size_t len = sizeof packed;
+        rma_up(&r, "shm", false, 4096, WEFT_MEM_ALL, NULL, 0);
+        CHECK_EQ(weft_mem_register(r.t.b, mine, sizeof mine, &all_rights, &own), 0);
+        CHECK_EQ(weft_mem_get(r.t.b, mine, 100, WEFT_MEM_READ, &cached), 0);
+        weft_mem_put(cached);
+        weft_rkey_t *key = rma_key(&r, own);
+        uint64_t at = (uintptr_t)mine;
+        CHECK_EQ(
+            RMA_WAIT(&r, &done,
+                     weft_get(r.t.ep, got, 8, at, key, &(weft_op_t){.done = tally, .arg = &done})),
+            0);
+        weft__alloc_fail_at(k);
+        weft_status_t st = RMA_WAIT(&r, &done,
+                                    weft_mem_invalidate(r.t.b, mine, sizeof mine,
+                                                        &(weft_op_t){.done = tally, .arg = &done}));
+        whole = weft__alloc_fail_at(0) < k;
+        CHECK(st == WEFT_OK || (!whole && st == WEFT_ERR_NO_MEMORY));
+        if (st < 0)
+            CHECK_EQ(RMA_WAIT(&r, &done,
+                              weft_mem_invalidate(r.t.b, mine, sizeof mine,
+                                                  &(weft_op_t){.done = tally, .arg = &done})),
+                     0);
+        CHECK_EQ(weft_mem_pack(own, packed, &len), WEFT_ERR_REVOKED);
+        CHECK_EQ(
+            RMA_WAIT(&r, &done,
+                     weft_get(r.t.ep, got, 8, at, key, &(weft_op_t){.done = tally, .arg = &done})),
+            WEFT_ERR_REVOKED);
+        CHECK_EQ(r.t.b->memory.cache.n, 0);
+        weft_rkey_release(key);
+        rma_down(&r);
+    }
+}
+
 static int log_errors;
 static void count_errors(weft_log_level_t level, const char *room, const char *line, void *arg) {
     log_errors += level == WEFT_LOG_ERROR;
