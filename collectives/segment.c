@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 enum { SEALS = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL };
-static const uint64_t segment_magic = 0x3830746c53746657; /* "WftSlt08" */
+static const uint64_t segment_magic = 0x3930746c53746657; /* "WftSlt09" */
 
 static uint64_t pages(uint64_t bytes) {
     return (bytes + 4095) / 4096 * 4096;
