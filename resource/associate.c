@@ -120,7 +120,8 @@ static weft_status_t claim(struct association *a, weft_context_t *context) {
 
 static void give_up(struct association *a, bool entered) {
     if (a->stub) atomic_store(&a->stub->claim, NULL);
-    if (entered) weft__resource_returned(a);
+    struct resource_left left;
+    if (entered && weft__resource_leave(a, &left)) weft__resource_returned(&left);
     talloc_free(a);
 }
 

@@ -175,14 +175,15 @@ void weft__association_show(weft_worker_t *worker) {
 
 /* Frees an association that is over, once no notice holds it. */
 static void finish(struct association *a) {
-    if (!a->over || atomic_load(&a->notices)) return;
+    struct resource_left left;
+    if (!a->over || !weft__resource_leave(a, &left)) return;
     void (*worker_closed)(weft_worker_t *) = a->worker_closed;
     weft_worker_t *worker = a->worker;
     if (worker && !worker_closed) {
         weft__worker_detach(worker, a);
         weft__association_show(worker);
     }
-    weft__resource_returned(a);
+    weft__resource_returned(&left);
     talloc_free(a);
     if (worker_closed) worker_closed(worker);
 }

@@ -300,17 +300,22 @@ static void notify_withdrawn(weft_resource_t *r, weft_done_fn done, void *arg) {
     done(WEFT_OK, arg);
 }
 
-void weft__resource_returned(struct association *a) {
+bool weft__resource_leave(struct association *a, struct resource_left *left_p) {
     weft_resource_t *r = a->resource;
     pthread_mutex_lock(&r->lock);
-    list_remove(&a->of_resource);
-    r->n_users--;
-    bool last = r->n_users == 0;
-    weft_done_fn withdrawn = last ? r->withdrawn : NULL;
-    void *arg = r->withdrawn_arg;
-    if (last) r->withdrawn = NULL;
+    bool leaves = !atomic_load(&a->notices);
+    if (leaves) {
+        list_remove(&a->of_resource);
+        bool last = --r->n_users == 0;
+        *left_p = (struct resource_left){r, last ? r->withdrawn : NULL, r->withdrawn_arg};
+        if (last) r->withdrawn = NULL;
+    }
     pthread_mutex_unlock(&r->lock);
-    if (withdrawn) notify_withdrawn(r, withdrawn, arg);
+    return leaves;
+}
+
+void weft__resource_returned(const struct resource_left *left) {
+    if (left->withdrawn) notify_withdrawn(left->resource, left->withdrawn, left->arg);
 }
 
 /* ---- looking at it --------------------------------------------------------------------------- */

@@ -171,8 +171,16 @@ bool weft__resource_is_lost(weft_resource_t *r);
 void weft__resource_post(weft_resource_t *r);
 bool weft__resource_begin_notice(weft_resource_t *r);
 void weft__resource_end_notice(weft_resource_t *r);
-/* An association ended. */
-void weft__resource_returned(struct association *a);
+/* An association ended, and is no user any more. False: a notice holds it. Both are found within
+ * `lock`, so that no notice comes to one that leaves. */
+struct resource_left {
+    weft_resource_t *resource;
+    weft_done_fn withdrawn; /* of the withdrawal that waited for it; NULL: none did */
+    void *arg;
+};
+bool weft__resource_leave(struct association *a, struct resource_left *left_p);
+/* After it: notifies who withdrew the resource. */
+void weft__resource_returned(const struct resource_left *left);
 
 /* lease.c */
 weft_status_t weft__lease_take(weft_worker_t *provider, const weft_lease_t *whole,
