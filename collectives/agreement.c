@@ -315,13 +315,14 @@ weft_status_t weft__agreement_start(weft_team_t *team, const struct agreement_ca
     if (!a) return WEFT_ERR_NO_MEMORY;
     if (a->blob_len != call->blob_len)
         return weft__fail(WEFT_ERR_INVALID_PARAM, "the other members agree about something else");
-    weft_status_t st = start_deadline(a, call->deadline_ms);
+    bool is_over = agreement_is_over(&a->core.fsm); /* the others have excluded this member */
+    weft_status_t st = is_over ? WEFT_OK : start_deadline(a, call->deadline_ms);
     if (st < 0) return st;
     team->n_agreements++;
     a->call = *call;
     a->begun = true;
     add_contribution(a, team->rank, call->flags, call->blob);
-    if (agreement_is_over(&a->core.fsm)) /* the others have excluded this member */
+    if (is_over)
         weft__job_post(team->reactor, &a->notify);
     else
         go_on(a);

@@ -157,6 +157,29 @@ TEST(a_worker_ends_while_a_message_of_an_agreement_arrives) {
     crew_down(&c);
 }
 
+/* The others have excluded this member before it calls: nothing of the call is left behind. */
+TEST(a_decision_before_the_call_leaves_no_deadline) {
+    static uint64_t flags;
+    uint8_t bytes[AGREE_HEAD_BYTES + 1] = {0};
+    two_members("self,tcp", NULL, NULL);
+    weft__agree_head_write(bytes, &(struct agree_head){.ballot = 2});
+    bytes[AGREE_HEAD_BYTES] = 1; /* rank 0 is lost */
+    struct coll_wire wire = {.team = c.rank[0].team->id, .from = 1, .tag = AGREE_DECIDE};
+    uint64_t before = count("am.received");
+    weft_ep_t *to_first = weft__team_ep(c.rank[1].team, 0);
+    CHECK(send_as(to_first, COLL_WIRE_AGREE, &wire, bytes, sizeof bytes, NULL) >= 0);
+    UNTIL(&c, count("am.received") > before);
+    expect_outcome(&c.rank[0]);
+    weft_op_t op = {.done = on_outcome, .arg = &c.rank[0], .deadline_ms = 200};
+    posted(&c.rank[0], weft_team_agree(c.rank[0].team, &flags, NULL, &op));
+    UNTIL(&c, c.rank[0].outcome_calls);
+    CHECK_EQ(c.rank[0].outcome, WEFT_ERR_PEER_FAILED);
+    crew_close_teams(&c);
+    double end = now_s() + 0.3;
+    while (now_s() < end) crew_turn(&c);
+    crew_down(&c);
+}
+
 /* ---- to a worker that joins ------------------------------------------------------------------ */
 
 /* The inviter sends the records of all before the worker has given its own. */
