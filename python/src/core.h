@@ -38,6 +38,7 @@ struct worker {
     PyObject *on_endpoint; /* of endpoints that peers open by this worker's address */
     struct handler *handlers;
     unsigned long owner; /* the thread that made it */
+    struct graph *graphs; /* open ones, of its teams */
     struct child *children;
     atomic_flag listing;           /* held while `children` changes */
     struct request *first, **last; /* complete, and not reported yet */

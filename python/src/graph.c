@@ -15,6 +15,7 @@ struct task {
 
 struct graph {
     PyObject_HEAD weft_graph_t *handle; /* NULL: destroyed */
+    struct graph *next, **prev;         /* of a team: the worker's open ones */
     struct state *state;
     struct team *team; /* NULL: of this process alone */
     PyObject *on_progress;
@@ -88,6 +89,24 @@ static void on_progress(uint32_t done, uint32_t total, void *arg) {
 
 /* ---- life ---- */
 
+static void enlist(struct graph *g, struct worker *w) {
+    g->next = w->graphs;
+    g->prev = &w->graphs;
+    if (g->next) g->next->prev = &g->next;
+    w->graphs = g;
+}
+
+static weft_graph_t *take_handle(struct graph *g) {
+    weft_graph_t *handle = g->handle;
+    g->handle = NULL;
+    if (g->prev) {
+        *g->prev = g->next;
+        if (g->next) g->next->prev = g->prev;
+        g->prev = NULL;
+    }
+    return handle;
+}
+
 static PyObject *new (PyTypeObject *type, PyObject *args, PyObject *kwargs) {
     struct state *state = weft__py_state(type);
     PyObject *team, *progress;
@@ -113,7 +132,10 @@ static PyObject *new (PyTypeObject *type, PyObject *args, PyObject *kwargs) {
     params.arg = g;
     weft_status_t status;
     Py_BEGIN_ALLOW_THREADS status = weft_graph_create(&params, &g->handle);
-    Py_END_ALLOW_THREADS if (status == WEFT_OK) return (PyObject *)g;
+    Py_END_ALLOW_THREADS if (status == WEFT_OK) {
+        if (g->team) enlist(g, g->team->worker);
+        return (PyObject *)g;
+    }
     Py_DECREF((PyObject *)g);
     return weft__py_raise(state, status);
 }
@@ -145,8 +167,7 @@ static void destroy_running(weft_graph_t *handle, struct worker *w) {
 
 /* The threads may wait for the interpreter's lock. */
 static void destroy(struct graph *g) {
-    weft_graph_t *handle = g->handle;
-    g->handle = NULL;
+    weft_graph_t *handle = take_handle(g);
     if (!handle) return;
     if (g->team && g->running) {
         destroy_running(handle, g->team->worker);
@@ -165,13 +186,31 @@ static PyObject *graph_destroy(PyObject *self, PyObject *unused) {
     Py_RETURN_NONE;
 }
 
+int weft__py_graphs_end(struct worker *w, const struct team *team) {
+    struct graph *g = w->graphs;
+    while (g) {
+        if (team && g->team != team) {
+            g = g->next;
+            continue;
+        }
+        if (g->running && w->turning) {
+            weft__py_raise_text(g->state, WEFT_ERR_BUSY, "a graph of the team runs");
+            return -1;
+        }
+        Py_INCREF((PyObject *)g);
+        destroy(g); /* which may call the program */
+        Py_DECREF((PyObject *)g);
+        g = w->graphs;
+    }
+    return 0;
+}
+
 /* At the interpreter's end. The threads of functions that run need the graph as long as the process
  * lives. */
 static PyObject *graph_abandon(PyObject *self, PyObject *unused) {
     struct graph *g = (struct graph *)self;
     if (!g->running || !g->handle) return graph_destroy(self, NULL);
-    weft_graph_cancel(g->handle);
-    g->handle = NULL;
+    weft_graph_cancel(take_handle(g));
     Py_INCREF(self); /* for them */
     Py_RETURN_NONE;
 }

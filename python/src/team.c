@@ -162,6 +162,8 @@ static PyObject *team_close(PyObject *self, PyObject *unused) {
     struct team *t = (struct team *)self;
     if (!t->handle || t->borrowed) Py_RETURN_NONE;
     if (t->ending) return Py_NewRef((PyObject *)t->ending);
+    if (weft__py_graphs_end(t->worker, t) < 0) return NULL;
+    if (!t->handle) Py_RETURN_NONE; /* meanwhile */
     struct request *r = weft__py_request(t->worker, GIVES_NONE);
     if (!r) return NULL;
     r->keep = Py_NewRef(self);

@@ -78,6 +78,8 @@ static PyObject *view_release(PyObject *self, PyObject *unused) {
     struct view *v = (struct view *)self;
     if (!v->handle) Py_RETURN_NONE;
     if (v->ending) return Py_NewRef((PyObject *)v->ending);
+    if (weft__py_graphs_end(v->worker, v->team) < 0) return NULL;
+    if (!v->handle) Py_RETURN_NONE; /* meanwhile */
     struct request *r = weft__py_request(v->worker, GIVES_NONE);
     if (!r) return NULL;
     r->keep = Py_NewRef(self);
@@ -95,6 +97,8 @@ static void end(struct worker *unused, void *handle, void *arg) {
 
 static void dealloc(PyObject *self) {
     struct view *v = (struct view *)self;
+    bool here = v->handle && !v->worker->dead && weft__py_is_owner(v->worker);
+    if (here && v->team && weft__py_graphs_end(v->worker, v->team) < 0) PyErr_WriteUnraisable(NULL);
     weft__py_end(v->worker, &v->child, end, NULL);
     view_gone(v);
     Py_XDECREF((PyObject *)v->team);

@@ -1,5 +1,5 @@
 /* The worker: its life, and how it is driven. */
-#include "core.h"
+#include "team.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -233,6 +233,7 @@ static PyObject *worker_close(PyObject *self, PyObject *unused) {
         PyErr_SetString(PyExc_BufferError, "arrays or views of its regions are still in use");
         return NULL;
     }
+    if (weft__py_graphs_end(w, NULL) < 0 || weft__py_open(w) < 0) return NULL;
     struct request *r = weft__py_request(w, GIVES_NONE);
     if (!r) return NULL;
     r->over = closed;

@@ -218,6 +218,46 @@ class Graphs(unittest.TestCase):
             with self.assertRaises(weft.InvalidParamError):
                 graph.result(1 << 32)
 
+    def test_one_of_a_team_ends_with_it(self):
+        async def body(end):
+            worker = weft.Worker(settings={"log.level": "none"})
+            view = await weft.view.open(worker)
+            team = await teams.create(worker, "self")
+            graphs = [Graph(1, team=which) for which in (team, team, view.team)]
+            for graph in graphs:
+                graph.add(lambda: 5)
+            began, go_on = threading.Event(), threading.Event()
+            graphs[0].add(lambda: (began.set(), go_on.wait(20)))
+            running = asyncio.ensure_future(graphs[0].run())
+            await asyncio.get_running_loop().run_in_executor(None, began.wait)
+            await graphs[2].run()
+            go_on.set()
+            await end(worker, team, view)
+            with self.assertRaises(weft.ClosedError):
+                graphs[2 if end is release else 1].add(print)
+            await asyncio.wait([running], timeout=20)
+            self.assertTrue(running.done())
+            running.exception()
+            for graph in graphs:
+                graph.close()
+            if not worker.closed:
+                await worker.close()
+
+        async def close(worker, team, view):
+            await worker.close()
+
+        async def destroy(worker, team, view):
+            worker.destroy()
+
+        async def close_team(worker, team, view):
+            await team.close()
+
+        async def release(worker, team, view):
+            await view.release()
+
+        for end in (close, destroy, close_team, release):
+            asyncio.run(body(end))
+
     def test_one_that_another_thread_drops_ends(self):
         ran = []
         box = [Graph(2)]
