@@ -37,7 +37,7 @@ struct worker {
     PyObject *ep_type;     /* of endpoints; a subclass of Endpoint */
     PyObject *on_endpoint; /* of endpoints that peers open by this worker's address */
     struct handler *handlers;
-    unsigned long owner; /* the thread that made it */
+    unsigned long owner;  /* the thread that made it */
     struct graph *graphs; /* open ones, of its teams */
     struct child *children;
     atomic_flag listing;           /* held while `children` changes */

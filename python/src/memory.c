@@ -139,8 +139,16 @@ static PyObject *memory_revoke(PyObject *self, PyObject *args) {
     return weft__py_posted(r, weft_mem_revoke(m->handle, &op));
 }
 
+/* A worker may hold its regions. */
+static int traverse(PyObject *self, visitproc visit, void *arg) {
+    Py_VISIT(Py_TYPE(self));
+    Py_VISIT(((struct memory *)self)->worker);
+    return 0;
+}
+
 static void dealloc(PyObject *self) {
     struct memory *m = (struct memory *)self;
+    PyObject_GC_UnTrack(self);
     weft__py_end(m->worker, &m->child, end, m->after);
     Py_XDECREF((PyObject *)m->worker);
     weft__py_free(self);
@@ -221,6 +229,7 @@ static PyGetSetDef members[] = {{"address", get_address, NULL, "of the first byt
                                 {NULL, NULL, NULL, NULL, NULL}};
 
 static PyType_Slot slots[] = {{Py_tp_dealloc, dealloc},
+                              {Py_tp_traverse, traverse},
                               {Py_tp_methods, methods},
                               {Py_tp_getset, members},
                               {Py_mp_length, length},
@@ -228,8 +237,9 @@ static PyType_Slot slots[] = {{Py_tp_dealloc, dealloc},
                               {Py_bf_releasebuffer, release_buffer},
                               {0, NULL}};
 
-PyType_Spec weft__py_memory_spec = {"weft._core.Memory", sizeof(struct memory), 0,
-                                    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots};
+PyType_Spec weft__py_memory_spec = {
+    "weft._core.Memory", sizeof(struct memory), 0,
+    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots};
 
 PyMethodDef weft__py_memory_methods[] = {
     {"alloc", worker_alloc, METH_VARARGS,

@@ -20,8 +20,8 @@ struct team *weft__py_team_new(struct worker *worker);
 struct request *weft__py_awaited(struct worker *worker, PyObject *made);
 int weft__py_team_open(struct team *team);
 
-/* graph.c: destroys the graphs of the team, NULL: of all of the worker's, which must not outlive it.
- * Errors: -1 and BusyError, within a callback, if one runs. */
+/* graph.c: destroys the graphs of the team, NULL: of all of the worker's, which must not outlive
+ * it. Errors: -1 and BusyError, within a callback, if one runs. */
 int weft__py_graphs_end(struct worker *worker, const struct team *team);
 
 /* collective.c */

@@ -95,8 +95,18 @@ static void end(struct worker *unused, void *handle, void *arg) {
     if (handle) weft_view_release(handle, NULL);
 }
 
+/* A worker may hold its views. */
+static int traverse(PyObject *self, visitproc visit, void *arg) {
+    struct view *v = (struct view *)self;
+    Py_VISIT(Py_TYPE(self));
+    Py_VISIT(v->worker);
+    Py_VISIT(v->team);
+    return 0;
+}
+
 static void dealloc(PyObject *self) {
     struct view *v = (struct view *)self;
+    PyObject_GC_UnTrack(self);
     bool here = v->handle && !v->worker->dead && weft__py_is_owner(v->worker);
     if (here && v->team && weft__py_graphs_end(v->worker, v->team) < 0) PyErr_WriteUnraisable(NULL);
     weft__py_end(v->worker, &v->child, end, NULL);
@@ -304,8 +314,12 @@ static PyGetSetDef members[] = {{"rank", get_rank, NULL, "of this process", NULL
                                 {"worker", get_worker, NULL, "the view's worker", NULL},
                                 {NULL, NULL, NULL, NULL, NULL}};
 
-static PyType_Slot slots[] = {
-    {Py_tp_dealloc, dealloc}, {Py_tp_methods, methods}, {Py_tp_getset, members}, {0, NULL}};
+static PyType_Slot slots[] = {{Py_tp_dealloc, dealloc},
+                              {Py_tp_traverse, traverse},
+                              {Py_tp_methods, methods},
+                              {Py_tp_getset, members},
+                              {0, NULL}};
 
-PyType_Spec weft__py_view_spec = {"weft._core.View", sizeof(struct view), 0,
-                                  Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots};
+PyType_Spec weft__py_view_spec = {
+    "weft._core.View", sizeof(struct view), 0,
+    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots};

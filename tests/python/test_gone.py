@@ -202,6 +202,29 @@ class Callbacks(Case):
                 await asyncio.get_running_loop().run_in_executor(None, thread.join)
 
 
+class Cycles(unittest.TestCase):
+    def test_a_worker_that_holds_what_is_its_own_is_collected(self):
+        def region(worker):
+            return worker.alloc(10)
+
+        def registered(worker):
+            return worker.register(bytearray(10))
+
+        def view(worker):
+            request = worker.post_view("single")
+            while not request.done:
+                worker.progress()
+            return request.result()
+
+        for make in (region, registered, view):
+            worker = weft.Worker(settings={"log.level": "error"})
+            worker.mine = make(worker)
+            gone = weakref.ref(worker)
+            del worker
+            gc.collect()
+            self.assertIsNone(gone(), make.__name__)
+
+
 class Graphs(unittest.TestCase):
     def test_results_of_a_run_that_did_not_begin_are_not_there(self):
         async def elsewhere(graph):
