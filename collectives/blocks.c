@@ -17,18 +17,14 @@
 
 /* ---- what each gives and takes --------------------------------------------------------------- */
 
-static struct piece block_at(const struct coll_call *call, const struct coll_vector *blocks,
-                             uint32_t r) {
-    if (!blocks->count) return (struct piece){r * coll_bytes(call), coll_bytes(call)};
-    return (struct piece){blocks->offset[r] * call->width, blocks->count[r] * call->width};
-}
-
 struct piece weft__block_given(const struct coll_call *call, uint32_t rank) {
-    if (weft__copy_uses[call->kind].scatters) return block_at(call, &call->src_blocks, rank);
+    if (weft__copy_uses[call->kind].scatters)
+        return coll_block(call->count, call->width, call->src_blocks, rank);
     return (struct piece){0, coll_bytes(call)};
 }
 struct piece weft__block_taken(const struct coll_call *call, uint32_t rank) {
-    if (weft__copy_uses[call->kind].gathers) return block_at(call, &call->dst_blocks, rank);
+    if (weft__copy_uses[call->kind].gathers)
+        return coll_block(call->count, call->width, call->dst_blocks, rank);
     return (struct piece){0, coll_bytes(call)};
 }
 
@@ -163,13 +159,6 @@ static bool take_room(weft_team_t *team) {
     size_t bytes = 2 * (size_t)team->size * sizeof *offers->blocks;
     if (!offers->blocks) offers->blocks = weft__alloc(team, bytes, "blocks");
     return offers->blocks;
-}
-
-weft_status_t weft__copies_scratch(weft_team_t *team, const struct coll_call *call) {
-    struct team_offers *offers = &team->offers;
-    if (!weft__copy_uses[call->kind].folds || offers->scratch) return WEFT_OK;
-    offers->scratch = weft__realloc(team, NULL, 2 * (size_t)COPY_PIECE, "scratch");
-    return offers->scratch ? WEFT_OK : WEFT_ERR_NO_MEMORY;
 }
 
 bool weft__blocks_may_start(weft_team_t *team, const struct coll_call *call) {

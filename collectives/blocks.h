@@ -68,8 +68,7 @@ void weft__blocks_write(const struct block_run *run, const uint8_t *from);
 bool weft__copies_have_room(weft_team_t *team, uint64_t use);
 /* This member has read all that it reads in its next use. */
 void weft__copies_leave(weft_team_t *team);
-/* Memory of a collective that folds; the team's from then on. */
-enum { COPY_PIECE = 64 << 10 }; /* bytes at a time, which stay in the cache */
+/* single_copy.c: memory of a collective that folds; the team's from then on. */
 weft_status_t weft__copies_scratch(weft_team_t *team, const struct coll_call *call);
 
 /* ---- within the call (struct coll_engine) */

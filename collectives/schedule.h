@@ -353,12 +353,16 @@ static inline struct piece weft__piece(uint64_t count, uint32_t width, uint64_t 
     return (struct piece){first * width, (base + (index < more)) * width};
 }
 
-/* A rank's block in SRC and in DST. */
+/* A rank's block of a vector, in bytes; without counts they are equal. */
+static inline struct piece coll_block(uint64_t count, uint32_t width, struct coll_vector v,
+                                      uint32_t r) {
+    if (!v.count) return (struct piece){r * count * width, count * width};
+    return (struct piece){v.offset[r] * width, v.count[r] * width};
+}
+/* The same in SRC and in DST. */
 static inline struct piece weft__block(const struct coll_shape *shape, struct coll_vector v,
                                        uint32_t r) {
-    if (!v.count)
-        return (struct piece){r * shape->count * shape->width, shape->count * shape->width};
-    return (struct piece){v.offset[r] * shape->width, v.count[r] * shape->width};
+    return coll_block(shape->count, shape->width, v, r);
 }
 static inline struct piece weft__src_block(const struct coll_shape *shape, uint32_t r) {
     return weft__block(shape, shape->src, r);

@@ -21,7 +21,8 @@
 #include "blocks.h"
 #include "offered.h"
 
-enum { TURN_BYTES = 1 << 20 }; /* of a turn of the worker */
+/* Bytes of a reduction at a time, which stay in the cache, and of a turn of the worker. */
+enum { PIECE = 64 << 10, TURN_BYTES = 1 << 20 };
 enum stage { ENTERING, READING, TAKING_SLICES, WAITING };
 
 const struct copy_use weft__copy_uses[N_COLL_KINDS] = {
@@ -46,7 +47,7 @@ bool weft__single_copy_has(enum coll_kind kind) {
 
 bool weft__single_copy_can_take(const weft_team_t *team, const struct coll_call *call) {
     return team->segment && team->offers.least && weft__single_copy_has(call->kind) &&
-           !call->tagged && call->width <= COPY_PIECE && call->memory == COLL_HOST;
+           !call->tagged && call->width <= PIECE && call->memory == COLL_HOST;
 }
 
 static bool reads(const struct collective *c, uint32_t reader, uint32_t owner) {
@@ -76,9 +77,14 @@ static struct piece takes(const struct collective *c, uint32_t rank) {
     return c->blocks ? c->blocks[c->team->size + rank] : weft__block_taken(&c->call, rank);
 }
 
+/* A v-form that has kept its blocks, in a team of few. */
+static bool has_places(const struct collective *c) {
+    return c->blocks && segment_has_blocks(c->team->segment);
+}
+
 /* Does a block of this length stand in its place? */
 static bool stands_there(const struct collective *c, uint64_t len) {
-    return call_has_places(c->team, &c->call) && block_is_small(c->team, len);
+    return has_places(c) && block_is_small(c->team, len);
 }
 
 static const struct segment_block *place_of(const struct collective *c, uint32_t rank) {
@@ -108,6 +114,13 @@ static weft_status_t keep_source(struct collective *c) {
     c->saved = weft__realloc(c->team, NULL, bytes + 1, "saved");
     if (c->saved) memcpy(c->saved, c->call.src, bytes);
     return c->saved ? WEFT_OK : WEFT_ERR_NO_MEMORY;
+}
+
+weft_status_t weft__copies_scratch(weft_team_t *team, const struct coll_call *call) {
+    struct team_offers *offers = &team->offers;
+    if (!weft__copy_uses[call->kind].folds || offers->scratch) return WEFT_OK;
+    offers->scratch = weft__realloc(team, NULL, 2 * (size_t)PIECE, "scratch");
+    return offers->scratch ? WEFT_OK : WEFT_ERR_NO_MEMORY;
 }
 
 static void release_copies(struct collective *c) {
@@ -182,8 +195,7 @@ static bool read_from(const struct collective *c, uint32_t rank, const struct se
 }
 
 static bool has_offered(const struct collective *c, uint32_t rank) {
-    if (call_has_places(c->team, &c->call))
-        return block_has_come(c->team, c->first_use, rank, c->team->rank);
+    if (has_places(c)) return block_has_come(c->team, c->first_use, rank, c->team->rank);
     return atomic_load_explicit(&offer_of(c, rank)->use, memory_order_acquire) > c->first_use;
 }
 static bool has_read(const struct collective *c, uint32_t rank) {
@@ -219,7 +231,7 @@ static void offer_memory(const struct collective *c, struct segment_offer *offer
 static void offer(const struct collective *c) {
     struct segment_offer *offer = segment_offer(c->team->segment, c->first_use, c->team->rank);
     if (memory_is_read(c)) offer_memory(c, offer);
-    if (call_has_places(c->team, &c->call)) {
+    if (has_places(c)) {
         struct block_run run = weft__block_run(c->team, &c->call, c->first_use, c->blocks);
         weft__blocks_write(&run, given(c));
     } else {
@@ -247,7 +259,7 @@ struct range {
  * failed. */
 static bool named_block(const struct collective *c, uint32_t rank, struct piece *block) {
     const struct segment_offer *offer = offer_of(c, rank);
-    if (call_has_places(c->team, &c->call)) {
+    if (has_places(c)) {
         *block = (struct piece){place_of(c, rank)->offset, place_of(c, rank)->len};
         return true;
     }
@@ -259,9 +271,9 @@ static bool named_block(const struct collective *c, uint32_t rank, struct piece 
 
 /* The block that lies for this member at `rank`. False: the team has failed. */
 static bool find_block(const struct collective *c, uint32_t rank, struct range *range) {
-    struct piece block = gives(c, c->team->rank),
-                 to = takes(c, rank); /* equal blocks: as its own */
-    if (coll_is_v_form(&c->call) && !named_block(c, rank, &block)) return false;
+    struct piece block = gives(c, c->team->rank); /* where all have equal blocks */
+    struct piece to = takes(c, rank);
+    if (c->blocks && !named_block(c, rank, &block)) return false;
     *range = (struct range){&offer_of(c, rank)->src, block.offset, to.offset, to.len};
     if (block.len == to.len) return true;
     weft__team_fail(c->team, WEFT_ERR_PROTOCOL, rank);
@@ -402,7 +414,7 @@ static bool all_stand(const struct collective *c) {
  * writes to DST: what lies there, in place, has been taken by then. */
 static bool fold_piece(const struct collective *c, const struct range *range, size_t len) {
     uint32_t size = c->team->size;
-    uint8_t *sum = c->team->offers.scratch, *room = sum + COPY_PIECE;
+    uint8_t *sum = c->team->offers.scratch, *room = sum + PIECE;
     const uint8_t *left = operand(c, 0, range->from + c->at, len, sum);
     for (uint32_t r = 1; r < size && left; r++) {
         const uint8_t *right = operand(c, r, range->from + c->at, len, room);
@@ -422,7 +434,7 @@ static bool all_offered(const struct collective *c) {
 
 static bool single_copy_fold(struct collective *c, size_t *budget) {
     struct range range = folded(c);
-    size_t len = at_most(range.len - c->at, COPY_PIECE - COPY_PIECE % c->call.width);
+    size_t len = at_most(range.len - c->at, PIECE - PIECE % c->call.width);
     if (len && (!all_offered(c) || !fold_piece(c, &range, len))) return false;
     c->at += len;
     *budget -= at_most(*budget, len);

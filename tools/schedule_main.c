@@ -264,7 +264,8 @@ int main(int argc, char **argv) {
     }
     if (!find_algorithm(&p, collective, algorithm)) return 2;
     if (!build(&p)) {
-        fputs("schedule: there is no such schedule for so many ranks, or no memory\n", stderr);
+        fputs("schedule: there is no such schedule for this number of ranks, or no memory\n",
+              stderr);
         return 1;
     }
     print(&p);

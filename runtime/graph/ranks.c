@@ -8,7 +8,6 @@
 #include <base/alloc.h>
 #include <base/settings.h>
 #include <base/status.h>
-#include <endpoints/connect/connect.h>
 #include <endpoints/core/link.h>
 #include <endpoints/messages/am.h>
 #include <endpoints/worker/drive.h>
@@ -80,11 +79,7 @@ static void stop_here(struct graph_ranks *ranks, weft_status_t status, uint32_t 
 
 /* Another peer of the worker may know the team's identity. */
 static bool is_from(const struct graph_ranks *ranks, const weft_ep_t *ep, uint32_t rank) {
-    const struct member_record *record = &ranks->team->record[rank];
-    struct address member;
-    return ep && ep->link && ep->link->peer &&
-           weft__address_read(record->address, record->address_len, &member) == WEFT_OK &&
-           ep->link->peer == member.worker;
+    return ep && ep->link && ep->link->peer && ep->link->peer == ranks->team->member[rank].worker;
 }
 
 static bool is_from_any(const struct graph_ranks *ranks, const weft_ep_t *ep) {
