@@ -166,7 +166,7 @@ weft_status_t weft_resource_release(weft_resource_t *resource) {
 /* ---- the end, from the provider -------------------------------------------------------------- */
 
 /* A notice for each user of this moment, which holds it until it has run. Returns those that are
- * to be run here. Within `lock`, so that no reactor ends meanwhile. */
+ * to be run here. Within `lock`, so that no reactor ends before its notice is offered. */
 static struct posted_notice *hold_users(weft_resource_t *r, enum notice what, uint64_t drain_ms) {
     struct posted_notice *first = NULL, **end = &first;
     list_for_each(n, &r->users) {

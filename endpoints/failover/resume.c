@@ -222,7 +222,7 @@ static void disarm(struct retain *r) {
     weft__process_unwatch(retain_reactor(r), &r->process);
 }
 
-/* The first try is due at once. */
+/* The first try is due at once, each later one after a pause twice as long. */
 static uint64_t next_wait(uint64_t *of) {
     uint64_t wait = *of;
     *of = wait == 0 ? RETAIN_FIRST : wait > RETAIN_LAST / 2 ? RETAIN_LAST : 2 * wait;

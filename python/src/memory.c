@@ -1,7 +1,7 @@
 /* Regions that peers may read and write, and keys to peers' regions. */
 #include "core.h"
 
-/* What outlives the object: memory stays as it is until no peer can reach it. */
+/* What outlives the object: a buffer is not given back while a peer can reach it. */
 struct ending {
     struct worker *worker;
     Py_buffer view;

@@ -163,7 +163,7 @@ static PyObject *team_close(PyObject *self, PyObject *unused) {
     if (!t->handle || t->borrowed) Py_RETURN_NONE;
     if (t->ending) return Py_NewRef((PyObject *)t->ending);
     if (weft__py_graphs_end(t->worker, t) < 0) return NULL;
-    if (!t->handle) Py_RETURN_NONE; /* meanwhile */
+    if (!t->handle) Py_RETURN_NONE; /* a callback of a graph has closed it */
     struct request *r = weft__py_request(t->worker, GIVES_NONE);
     if (!r) return NULL;
     r->keep = Py_NewRef(self);

@@ -79,7 +79,7 @@ static PyObject *view_release(PyObject *self, PyObject *unused) {
     if (!v->handle) Py_RETURN_NONE;
     if (v->ending) return Py_NewRef((PyObject *)v->ending);
     if (weft__py_graphs_end(v->worker, v->team) < 0) return NULL;
-    if (!v->handle) Py_RETURN_NONE; /* meanwhile */
+    if (!v->handle) Py_RETURN_NONE; /* a callback of a graph has released it */
     struct request *r = weft__py_request(v->worker, GIVES_NONE);
     if (!r) return NULL;
     r->keep = Py_NewRef(self);
