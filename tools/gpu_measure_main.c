@@ -307,7 +307,8 @@ static void report(const char *name, double value, const char *unit, double refe
     const char *met = goal == 0 ? "" : (at_most ? ratio <= goal : ratio >= goal) ? "yes" : "no";
     fprintf(json, "%s\n  {\"name\": \"%s\", \"value\": %.4g, \"unit\": \"%s\"",
             n_figures ? "," : "", name, value, unit);
-    if (reference > 0) fprintf(json, ", \"reference\": %.4g, \"ratio\": %.3f", reference, ratio);
+    /* With all its digits: who reads it comes to the same answer as `met`. */
+    if (reference > 0) fprintf(json, ", \"reference\": %.4g, \"ratio\": %.17g", reference, ratio);
     if (goal > 0)
         fprintf(json, ", \"goal\": %.3g, \"met\": %s", goal, *met == 'y' ? "true" : "false");
     fprintf(json, "}");
