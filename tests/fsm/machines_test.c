@@ -99,6 +99,31 @@ TEST(every_machine_is_drawn_and_nothing_else) {
     CHECK_EQ(odd, 0);
 }
 
+/* Whether a row begins with it, alone or among others ("| team, member |"). */
+static bool is_named(const char *overview, const char *name) {
+    size_t len = strlen(name);
+    for (const char *row = overview; (row = strstr(row, "\n| "));) {
+        row += strlen("\n| ");
+        for (const char *at = row, *end = row + strcspn(row, "|"); at < end; at++)
+            if (strncmp(at, name, len) == 0 && (at == row || at[-1] == ' ') &&
+                (at[len] == ',' || at[len] == ' '))
+                return true;
+    }
+    return false;
+}
+
+TEST(the_overview_has_a_row_for_each_machine) {
+    const char *text = read_file("docs/design.md");
+    const char *overview = text ? strstr(text, "## Machines") : NULL;
+    CHECK(overview);
+    unsigned n, missing = 0;
+    for (const struct fsm_machine *const *p = weft__fsm_machines(&n); n--; p++)
+        if (!is_of_a_test(*p) && !is_named(overview, (*p)->name))
+            missing++, printf("  docs/design.md has no row for %s\n", (*p)->name);
+    CHECK_EQ(missing, 0);
+    CHECK(!is_named("\n| steam | a room |", "team"));
+}
+
 /* The explorer, the simulated transport and the product are in this program, and every table is
  * in it once. */
 TEST(simulation_and_explorer_link_the_shipped_tables) {
