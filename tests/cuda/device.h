@@ -28,10 +28,11 @@ static struct {
     void *(*context_create)(void);
     void (*context_destroy)(void *context);
     void (*context_break)(void *context);
+    void (*context_mend)(void *context);
     void (*hold)(bool hold);
-    unsigned *fail_copy, *fail_alloc, *copies, *asked, *opened, *exported, *copy_delay_us,
-        *wait_delay_us;
-    bool *fail_late, *capturing, *captures_waits, *fail_wait;
+    unsigned *fail_call, *fail_copy, *fail_alloc, *copies, *asked, *opened, *exported,
+        *copy_delay_us, *wait_delay_us;
+    bool *fail_breaks, *fail_late, *capturing, *captures_waits, *fail_wait;
     /* of either */
     unsigned (*stream_create)(void **stream, unsigned flags);
     unsigned (*stream_destroy)(void *stream);
@@ -145,7 +146,10 @@ static inline void gpu_load_double(void) {
     *(void **)&gpu.context_create = gpu_symbol(library, "double_context_create");
     *(void **)&gpu.context_destroy = gpu_symbol(library, "double_context_destroy");
     *(void **)&gpu.context_break = gpu_symbol(library, "double_context_break");
+    *(void **)&gpu.context_mend = gpu_symbol(library, "double_context_mend");
     *(void **)&gpu.hold = gpu_symbol(library, "double_hold");
+    gpu.fail_call = gpu_symbol(library, "double_fail_call");
+    gpu.fail_breaks = gpu_symbol(library, "double_fail_breaks");
     gpu.fail_copy = gpu_symbol(library, "double_fail_copy");
     gpu.fail_alloc = gpu_symbol(library, "double_fail_alloc");
     gpu.fail_late = gpu_symbol(library, "double_fail_late");

@@ -11,6 +11,8 @@ void *double_context_create_on(int device);
 void double_context_destroy(void *context);
 /* It has a sticky error: all calls return it, and no host function is called. */
 void double_context_break(void *context);
+/* Another context at the address of one that has an error. */
+void double_context_mend(void *context);
 /* Contexts that are pushed now, in this thread. */
 unsigned double_depth(void);
 
@@ -29,6 +31,11 @@ void double_hold(bool hold);
  * fails. 0: none does. */
 extern unsigned double_fail_copy, double_fail_alloc;
 extern unsigned double_fail_launch; /* the same of kernels */
+/* The number of calls until one fails before it does anything, of those that Weft looks at the
+ * result of: out of memory, or (breaks) with a sticky error of its context. 0: none does. */
+extern unsigned double_fail_call;
+extern bool double_fail_breaks;
+extern bool double_fail_query; /* each question for a stream fails */
 extern bool double_fail_late;
 extern bool double_capturing;      /* each stream is being captured */
 extern bool double_captures_waits; /* as drivers of CUDA 12 do */

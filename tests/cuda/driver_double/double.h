@@ -88,6 +88,9 @@ result double_enqueue(void *stream, result (*run)(void *arg), void *arg);
 result double_wait(void *stream);
 /* The same of all streams. */
 void double_wait_all(void);
+/* What a call of the driver is to return before it does anything (double_fail_call). `in`: the
+ * context that breaks with it, or NULL: the current one. */
+result double_call_begins(struct context *in);
 /* What a copy is to return (double_fail_copy). */
 result double_copy_begins(void);
 

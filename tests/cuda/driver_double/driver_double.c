@@ -21,6 +21,8 @@ static pthread_mutex_t table = PTHREAD_MUTEX_INITIALIZER;
 /* ---- for tests ------------------------------------------------------------------------------- */
 
 unsigned double_fail_copy, double_fail_alloc, double_devices = 2, double_first_device;
+unsigned double_fail_call;
+bool double_fail_breaks;
 
 void *double_context_create(void) {
     return double_context_create_on(0);
@@ -36,6 +38,10 @@ void double_context_destroy(void *context) {
 void double_context_break(void *context) {
     __atomic_store_n(&((struct context *)context)->error, LAUNCH_FAILED, __ATOMIC_RELEASE);
 }
+void double_context_mend(void *context) {
+    double_wait_all();
+    __atomic_store_n(&((struct context *)context)->error, SUCCESS, __ATOMIC_RELEASE);
+}
 unsigned double_pushes(void *context) {
     return __atomic_load_n(&((struct context *)context)->pushes, __ATOMIC_RELAXED);
 }
@@ -45,6 +51,13 @@ unsigned double_depth(void) {
 
 bool double_is_out_of_memory(void) {
     return double_fail_alloc && --double_fail_alloc == 0;
+}
+
+result double_call_begins(struct context *in) {
+    if (!double_fail_call || --double_fail_call != 0) return SUCCESS;
+    if (!in) in = double_current();
+    if (double_fail_breaks && in) double_context_break(in);
+    return double_fail_breaks ? LAUNCH_FAILED : OUT_OF_MEMORY;
 }
 
 struct context *double_current(void) {
@@ -197,6 +210,8 @@ result cuDeviceGetUuid_v2(unsigned char uuid[16], int device) {
     return SUCCESS;
 }
 result cuDeviceGetAttribute(int *value, unsigned attribute, int device) {
+    result r = double_call_begins(NULL);
+    if (r != SUCCESS) return r;
     *value = 1;
     return SUCCESS;
 }
@@ -227,10 +242,14 @@ result cuCtxGetCurrent(struct context **context) {
     return SUCCESS;
 }
 result cuCtxGetDevice(int *device) {
+    result r = double_call_begins(NULL);
+    if (r != SUCCESS) return r;
     *device = depth ? double_current()->device : -1;
     return depth ? SUCCESS : INVALID_CONTEXT;
 }
 result cuCtxPushCurrent_v2(struct context *context) {
+    result r = double_call_begins(context);
+    if (r != SUCCESS) return r;
     if (!context || context->destroyed || depth == MOST_DEPTH) return INVALID_CONTEXT;
     stack[depth++] = context;
     __atomic_fetch_add(&context->pushes, 1, __ATOMIC_RELAXED);
@@ -284,7 +303,8 @@ static result unpin(void *at, bool registered) {
     return SUCCESS;
 }
 result cuMemHostRegister_v2(void *at, size_t len, unsigned flags) {
-    result r = double_usable(double_current());
+    result r = double_call_begins(NULL);
+    if (r == SUCCESS) r = double_usable(double_current());
     if (r == SUCCESS && double_is_out_of_memory()) r = OUT_OF_MEMORY;
     return r == SUCCESS ? pin(at, len, true) : r;
 }

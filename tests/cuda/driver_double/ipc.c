@@ -32,7 +32,8 @@ result cuIpcGetMemHandle(struct handle *handle, pointer at) {
 /* The driver refuses handles of this process, of one that has ended, and one that is open here. */
 result cuIpcOpenMemHandle_v2(pointer *at, struct handle handle, unsigned flags) {
     char path[64];
-    result r = double_usable(double_current());
+    result r = double_call_begins(NULL);
+    if (r == SUCCESS) r = double_usable(double_current());
     if (r != SUCCESS) return r;
     if (handle.magic != MAGIC) return INVALID_VALUE;
     if (handle.pid == getpid()) return INVALID_CONTEXT;

@@ -83,11 +83,14 @@ extern "C" {
 unsigned double_fail_launch;
 
 result cuModuleLoadData(void **module, const void *image) {
+    result r = double_call_begins(NULL);
     *module = (void *)image;
-    return double_usable(double_current());
+    return r == SUCCESS ? double_usable(double_current()) : r;
 }
 
 result cuModuleGetFunction(const struct kernel **function, void *, const char *name) {
+    result r = double_call_begins(NULL);
+    if (r != SUCCESS) return r;
     for (const struct kernel &k : kernels) {
         if (strcmp(k.name, name) != 0) continue;
         *function = &k;
@@ -104,7 +107,8 @@ result cuLaunchKernel(const struct kernel *kernel, unsigned grid_x, unsigned gri
     if (grid_x == 0 || grid_x > 0x7fffffff || grid_y != 1 || grid_z != 1) return INVALID_VALUE;
     if (block_x == 0 || block_x > 1024 || block_y != 1 || block_z != 1 || extra)
         return INVALID_VALUE;
-    result r = double_usable(double_current());
+    result r = double_call_begins(NULL);
+    if (r == SUCCESS) r = double_usable(double_current());
     if (r == SUCCESS && double_fail_launch && --double_fail_launch == 0) r = LAUNCH_FAILED;
     if (r != SUCCESS) return r;
     struct launch *l = (struct launch *)calloc(1, sizeof *l);

@@ -42,7 +42,7 @@ static bool held;
 
 bool double_capturing, double_captures_waits = true;
 unsigned double_wait_delay_us;
-bool double_fail_wait;
+bool double_fail_wait, double_fail_query;
 unsigned double_streams, double_copies, double_asked, double_queries;
 
 unsigned double_copies_in(void *stream) {
@@ -53,6 +53,7 @@ void double_hold(bool hold) {
     pthread_mutex_lock(&lock);
     held = hold;
     for (struct stream *s = streams; s; s = s->all) pthread_cond_broadcast(&s->more);
+    for (struct stream *s = ended; s; s = s->all) pthread_cond_broadcast(&s->more);
     pthread_mutex_unlock(&lock);
 }
 
@@ -155,7 +156,8 @@ result double_copy_begins(void) {
 /* ---- streams */
 
 result cuStreamCreate(void **stream, unsigned flags) {
-    result r = double_usable(double_current());
+    result r = double_call_begins(NULL);
+    if (r == SUCCESS) r = double_usable(double_current());
     if (r == SUCCESS && double_is_out_of_memory()) r = OUT_OF_MEMORY;
     if (r != SUCCESS) return r;
     *stream = new_stream(double_current());
@@ -178,13 +180,16 @@ result cuStreamDestroy_v2(struct stream *s) {
     pthread_detach(s->thread);
     return double_usable(s->context);
 }
+/* The error is one of earlier work, after the wait. */
 result cuStreamSynchronize(void *stream) {
-    return double_wait(stream);
+    result r = double_wait(stream);
+    return r == SUCCESS ? double_call_begins(NULL) : r;
 }
 result cuStreamQuery(void *stream) {
     __atomic_fetch_add(&double_queries, 1, __ATOMIC_RELAXED);
     struct stream *s = stream_of(stream);
     result r = s ? double_usable(s->context) : INVALID_CONTEXT;
+    if (r == SUCCESS && double_fail_query) r = INVALID_HANDLE;
     if (r != SUCCESS) return r;
     pthread_mutex_lock(&lock);
     bool is_done = s->done == s->added;
@@ -193,11 +198,15 @@ result cuStreamQuery(void *stream) {
 }
 result cuStreamGetCtx(void *stream, struct context **context) {
     struct stream *s = stream_of(stream);
+    result r = double_call_begins(s ? s->context : NULL);
+    if (r != SUCCESS) return r;
     *context = s ? s->context : NULL;
     return s ? double_usable(s->context) : INVALID_CONTEXT;
 }
 result cuStreamIsCapturing(void *stream, unsigned *status) {
     struct stream *s = stream_of(stream);
+    result r = double_call_begins(s ? s->context : NULL);
+    if (r != SUCCESS) return r;
     *status = double_capturing || (s && s->captured);
     return SUCCESS;
 }
@@ -248,6 +257,8 @@ static result run_host_call(void *arg) {
     return SUCCESS;
 }
 result cuLaunchHostFunc(void *stream, void (*fn)(void *arg), void *arg) {
+    result r = double_call_begins(NULL);
+    if (r != SUCCESS) return r;
     struct host_call *call = malloc(sizeof *call);
     *call = (struct host_call){fn, arg};
     return double_enqueue(stream, run_host_call, call);
@@ -281,6 +292,8 @@ static result add_value(void *stream, result (*run)(void *arg), pointer at, uint
 }
 result cuStreamWaitValue32_v2(void *stream, pointer at, uint32_t value, unsigned flags) {
     const struct stream *s = stream_of(stream);
+    result r = double_call_begins(s ? s->context : NULL);
+    if (r != SUCCESS) return r;
     if (s && s->captured && !double_captures_waits) return CAPTURE_UNSUPPORTED;
     if (double_wait_delay_us) usleep(double_wait_delay_us);
     if (double_fail_wait) return NOT_SUPPORTED;
@@ -386,7 +399,8 @@ static result add_copy(pointer to, pointer from, struct copy copy, void *stream)
            from_len = none ? 0
                            : (copy.planes - 1) * copy.from_plane +
                                  (copy.rows - 1) * copy.from_pitch + copy.width;
-    result r = double_usable(double_current());
+    result r = double_call_begins(NULL);
+    if (r == SUCCESS) r = double_usable(double_current());
     if (r != SUCCESS) return r;
     if (!is_reachable(to) && !is_reachable(from)) return INVALID_CONTEXT;
     copy.to = double_alias(to, to_len);
