@@ -64,6 +64,7 @@ static void leave_ticket(struct cuda_copy *copy) {
     copy->ticket->copy = NULL;
     list_append(&left, &copy->ticket->of_left);
     pthread_mutex_unlock(&mutex);
+    copy->ticket = NULL; /* the driver's, which may have freed it by now */
 }
 
 /* `done` of one may begin others, and end some. */
@@ -134,8 +135,9 @@ weft_status_t weft__cuda_copy_start(struct cuda_copies *copies, struct cuda_batc
 
 void weft__cuda_copy_stop(struct cuda_copy *copy) {
     struct cuda_batch batch;
-    leave_ticket(copy);
     list_remove(&copy->under_way);
+    if (!copy->ticket) return; /* it fails with others, and `done` of one of them stops it */
+    leave_ticket(copy);
     if (weft__cuda_batch_begin(&batch, copy->place, copy->use) == WEFT_OK)
         (void)weft__cuda_batch_wait(&batch);
 }

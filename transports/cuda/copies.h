@@ -36,7 +36,7 @@ struct cuda_copy {
     /* On the worker's thread, once. Errors: IO. */
     void (*done)(struct cuda_copy *copy, weft_status_t status);
     struct cuda_copies *of;
-    struct cuda_ticket *ticket;
+    struct cuda_ticket *ticket; /* NULL: it has failed */
     struct list under_way;
     struct cuda_place place;
     enum cuda_use use;

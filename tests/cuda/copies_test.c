@@ -1,0 +1,79 @@
+/* Copies that nothing waits for (transports/cuda/copies.h): one is stopped while others fail. */
+#include <base/alloc.h>
+#include <reactor/reactor.h>
+#include <tests/cuda/device.h>
+#include <transports/cuda/copies.h>
+#include <weft/weft.h>
+
+enum { N = 3, LEN = 4096 };
+static struct {
+    weft_context_t *context;
+    struct reactor *reactor;
+    struct cuda_copies *copies;
+    char *device, host[N][LEN];
+    struct cuda_copy copy[N];
+    int done[N];
+    weft_status_t status[N];
+    struct cuda_copy *stop; /* by the first that is done */
+} bed;
+
+static void copy_done(struct cuda_copy *copy, weft_status_t status) {
+    int i = (int)(copy - bed.copy);
+    bed.done[i]++;
+    bed.status[i] = status;
+    if (bed.stop) weft__cuda_copy_stop(bed.stop);
+    bed.stop = NULL;
+}
+
+static void begin(void *context) {
+    memset(&bed, 0, sizeof bed);
+    CHECK_EQ(weft_context_create(NULL, &bed.context), 0);
+    CHECK_EQ(weft__reactor_create(bed.context, &(struct reactor_params){.seed = 1}, &bed.reactor),
+             0);
+    CHECK_EQ(weft__cuda_copies_open(bed.reactor, LEN, LEN, &bed.copies), 0);
+    bed.device = gpu.alloc(context, LEN, false);
+    for (int i = 0; i < N; i++) {
+        struct cuda_batch batch;
+        bed.copy[i].done = copy_done;
+        CHECK_EQ(
+            weft__cuda_batch_begin(&batch, (struct cuda_place){.context = context}, CUDA_READS), 0);
+        CHECK_EQ(weft__cuda_batch_read(&batch, bed.host[i], bed.device, LEN), 0);
+        CHECK_EQ(weft__cuda_copy_start(bed.copies, &batch, &bed.copy[i]), 0);
+    }
+}
+static void turns(int n) {
+    for (int i = 0; i < n; i++) {
+        weft__reactor_progress(bed.reactor, 0);
+        usleep(1000);
+    }
+}
+static void end(void) {
+    weft__cuda_copies_close(bed.copies);
+    weft__reactor_destroy(bed.reactor);
+    CHECK_EQ(weft_context_destroy(bed.context), 0);
+    gpu.release(bed.device);
+}
+
+/* All of a context fail together. One of them ends another, which is not notified. The driver,
+ * which was only slow, reports all of them later. */
+TEST(a_copy_may_be_stopped_while_it_fails_with_others) {
+    gpu_load();
+    if (!gpu.hold) SKIP("only the double of the CUDA driver fails at will");
+    bool *fail_query = dlsym(RTLD_DEFAULT, "double_fail_query");
+    CHECK(fail_query != NULL);
+    for (int stopped = 1; stopped < N; stopped++) {
+        void *context = gpu.context_create();
+        gpu.hold(true);
+        begin(context);
+        bed.stop = &bed.copy[stopped];
+        *fail_query = true;
+        for (int i = 0; i < 1000 && !bed.done[0]; i++) turns(1);
+        *fail_query = false;
+        for (int i = 0; i < N; i++) CHECK_EQ(bed.done[i], i != stopped);
+        for (int i = 0; i < N; i++) CHECK_EQ(bed.status[i], i == stopped ? WEFT_OK : WEFT_ERR_IO);
+        gpu.hold(false);
+        turns(20);
+        for (int i = 0; i < N; i++) CHECK_EQ(bed.done[i], i != stopped);
+        end();
+    }
+}
