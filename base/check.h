@@ -43,6 +43,9 @@ weft_status_t weft__fail_layout(void);
 static inline weft_status_t weft__check_no_layout(const weft_op_t *op) {
     return UNLIKELY(op && op->layout) ? weft__fail_layout() : WEFT_OK;
 }
+/* The descriptor of an operation that reports by op->done alone and moves no bytes of the program:
+ * a callback, a deadline, and these flags. */
+weft_status_t weft__check_plain_op(const weft_op_t *op, uint32_t flags);
 /* Checks the descriptor of a close: its callback and, if `bounded`, its deadline. */
 weft_status_t weft__check_close(const weft_op_t *op, bool bounded);
 

@@ -197,16 +197,20 @@ weft_status_t weft__fail_layout(void) {
                       "op->layout is set, and this operation moves no bytes of the program");
 }
 
+weft_status_t weft__check_plain_op(const weft_op_t *op, uint32_t flags) {
+    if (op && op->completion)
+        return weft__fail(WEFT_ERR_UNSUPPORTED,
+                          "op->completion is set, and this operation reports by op->done alone");
+    weft_status_t st = weft__check_op(op, flags);
+    return st < 0 ? st : weft__check_no_layout(op);
+}
+
 weft_status_t weft__check_close(const weft_op_t *op, bool bounded) {
     if (op && op->deadline_ms && !bounded)
         return weft__fail(
             WEFT_ERR_UNSUPPORTED,
             "op->deadline_ms is set; the setting close.timeout bounds this close instead");
-    if (op && op->completion)
-        return weft__fail(WEFT_ERR_UNSUPPORTED,
-                          "op->completion is set, and a close does not support it");
-    weft_status_t st = weft__check_op(op, 0);
-    return st < 0 ? st : weft__check_no_layout(op);
+    return weft__check_plain_op(op, 0);
 }
 
 void weft__causes_clear(void) {

@@ -59,6 +59,7 @@ weft_status_t weft_team_algorithm(weft_team_t *team, weft_coll_kind_t kind, uint
     if (!team) REFUSE("team", "NULL");
     if (!name_p) REFUSE("name_p", "NULL");
     if ((unsigned)kind >= WEFT_N_COLL_KINDS) REFUSE("kind", "not a collective");
+    if (flags & ~(uint32_t)(WEFT_COLL_FIXED_ORDER | WEFT_COLL_SAFE)) REFUSE("flags", "not known");
     weft_status_t st = weft__worker_check(team->worker);
     if (st == WEFT_OK) st = weft__team_usable(team);
     if (st < 0) return st;

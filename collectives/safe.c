@@ -77,6 +77,9 @@ weft_status_t weft__safe_new(weft_team_t *team, const weft_op_t *op, struct safe
     if (op->request_p)
         return weft__fail(WEFT_ERR_INVALID_PARAM,
                           "op->request_p: a collective with WEFT_COLL_SAFE is not cancelled");
+    if (op->completion)
+        return weft__fail(WEFT_ERR_UNSUPPORTED,
+                          "op->completion: a collective with WEFT_COLL_SAFE reports by op->done");
     if (team->is_safe || weft__agreements_busy(team))
         return weft__fail(WEFT_ERR_BUSY, "another agreement of the members is in progress");
     struct safe *safe = weft__new(team, struct safe);

@@ -37,6 +37,7 @@ weft_status_t weft_team_agree(weft_team_t *team, uint64_t *flags_p, uint64_t *lo
     if (!flags_p) REFUSE("flags_p", "NULL");
     if (op && op->request_p) REFUSE("op->request_p", "an agreement is not cancelled");
     weft_status_t st = weft__worker_check(team->worker);
+    if (st == WEFT_OK) st = weft__check_plain_op(op, 0);
     if (st < 0) return st;
     if (team->is_safe)
         return weft__fail(WEFT_ERR_BUSY, "a collective with WEFT_COLL_SAFE is in progress");

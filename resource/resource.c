@@ -203,10 +203,8 @@ void weft_resource_lose(weft_resource_t *resource) {
 }
 
 static weft_status_t end_all(weft_resource_t *r, weft_status_t status, const weft_op_t *op) {
-    weft_status_t st = weft__check_op(op, 0);
+    weft_status_t st = weft__check_plain_op(op, 0);
     struct posted_notice *all = NULL;
-    if (st == WEFT_OK && op && op->completion)
-        st = weft__fail(WEFT_ERR_UNSUPPORTED, "op->completion is set, and an end has none");
     if (st < 0) return st;
     pthread_mutex_lock(&r->lock);
     bool busy = r->withdrawn != NULL, used = r->n_users > 0;
@@ -266,7 +264,7 @@ weft_status_t weft_disassociate_resources(weft_resource_t *resource, void *objec
                                           const weft_op_t *op) {
     if (!resource) REFUSE("resource", "NULL");
     if (!object) return end_all(resource, WEFT_OK, op);
-    weft_status_t st = weft__check_op(op, 0);
+    weft_status_t st = weft__check_plain_op(op, 0);
     struct association *a = st == WEFT_OK ? weft__resource_user(resource, object) : NULL;
     return a ? weft__association_disassociate(a, op) : st;
 }

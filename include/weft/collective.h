@@ -117,11 +117,13 @@ enum {
     /*
      * It ends with an agreement (weft_team_agree): all members that are left get one outcome. If a
      * member dies in it, either all get OK, and have their result, or all get the same error, which
-     * fails the team. It costs three more messages a member. `op->request_p` must be NULL, and one
-     * is in progress at a time (BUSY). A member may get another outcome in three cases. It gets
-     * CLOSED if it closes the team, TIMED_OUT if its deadline for the agreement passes, PEER_FAILED
-     * if the others have lost it. In a team that has failed before the call, members agree, too:
-     * others may be in the collective. With a count of 0 nothing is agreed on.
+     * fails the team. It costs three more messages a member. `op->request_p` must be NULL,
+     * `op->completion` is UNSUPPORTED, and one is in progress at a time (BUSY).
+     *
+     * A member may get another outcome in three cases. It gets CLOSED if it closes the team,
+     * TIMED_OUT if its deadline for the agreement passes, PEER_FAILED if the others have lost it.
+     * In a team that has failed before the call, members agree, too: others may be in the
+     * collective. With a count of 0 nothing is agreed on.
      */
     WEFT_COLL_SAFE = 2
 };

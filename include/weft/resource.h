@@ -317,7 +317,8 @@ WEFT_API weft_status_t weft_associate_resources_sized(size_t params_size, weft_c
  *
  * A second call while the first drains, or after it, is harmless: it returns WEFT_OK without a
  * callback. After a loss the call completes when the association has ended, with RESOURCE_LOST;
- * from then on the object may be associated again. Owner's thread of the worker.
+ * from then on the object may be associated again. `op->completion` is UNSUPPORTED. Owner's thread
+ * of the worker.
  */
 WEFT_API weft_status_t weft_disassociate_resources(weft_resource_t *resource, void *object,
                                                    const weft_op_t *op);

@@ -153,7 +153,7 @@ WEFT_API weft_status_t weft_team_revoke(weft_team_t *team);
  * member, and as many again for each coordinator that dies. It ends as TIMED_OUT after
  * op->deadline_ms, or else the team's deadline for collectives. It ends as CLOSED by a close of the
  * team, and as PEER_FAILED if the others agreed that this member is lost. `op->request_p` must be
- * NULL.
+ * NULL; `op->completion` is UNSUPPORTED.
  *
  * Errors of the call: BUSY before the team is ready, or while an agreement is in progress here.
  */

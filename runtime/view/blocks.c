@@ -153,11 +153,7 @@ static weft_status_t blocks_begin(struct two_rounds *t) {
 
 static weft_status_t check_descriptor(const weft_op_t *op) {
     if (op && op->request_p) REFUSE("op->request_p", "an operation of two rounds has no request");
-    if (op && op->completion)
-        return weft__fail(WEFT_ERR_UNSUPPORTED,
-                          "op->completion: an operation of two rounds reports by op->done");
-    weft_status_t st = weft__check_op(op, WEFT_COLL_FIXED_ORDER | WEFT_COLL_SAFE);
-    return st < 0 ? st : weft__check_no_layout(op);
+    return weft__check_plain_op(op, WEFT_COLL_FIXED_ORDER | WEFT_COLL_SAFE);
 }
 
 static weft_status_t new_rounds(weft_view_t *view, uint32_t root, const weft_op_t *op,

@@ -157,18 +157,11 @@ static weft_status_t begin_fetch(weft_view_t *view, uint32_t rank, const weft_op
     return st == WEFT_IN_PROGRESS ? st : end_fetch(fetch, st);
 }
 
-static weft_status_t check_fetch(const weft_op_t *op) {
-    if (op && op->completion)
-        return weft__fail(WEFT_ERR_UNSUPPORTED, "op->completion: a fetch reports by op->done");
-    weft_status_t st = weft__check_op(op, 0);
-    return st < 0 ? st : weft__check_no_layout(op);
-}
-
 weft_status_t weft_view_fetch(weft_view_t *view, uint32_t rank, bool refresh, const weft_op_t *op) {
     static const weft_op_t none;
     if (rank >= weft_view_size(view)) REFUSE("rank", "not below the view's size");
     weft_status_t st = weft__worker_check(view->worker);
-    if (st == WEFT_OK) st = check_fetch(op);
+    if (st == WEFT_OK) st = weft__check_plain_op(op, 0);
     if (st == WEFT_OK) st = weft__view_usable(view);
     if (st < 0 || (view->set[rank] && !refresh)) return st;
     if (rank == weft_view_rank(view)) return fetch_into_cache(view, rank);

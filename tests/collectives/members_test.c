@@ -122,6 +122,18 @@ TEST(a_team_has_algorithms_and_transports_of_its_own) {
     crew_down(&c);
 }
 
+TEST(an_algorithm_of_unknown_flags_is_not_named) {
+    struct crew c;
+    const char *name;
+    crew_up(&c, 2, "self,shm", NULL, NULL);
+    weft_team_t *team = c.rank[0].team;
+    const uint32_t known = WEFT_COLL_FIXED_ORDER | WEFT_COLL_SAFE;
+    CHECK_EQ(weft_team_algorithm(team, WEFT_COLL_ALLREDUCE, 8, known, &name), WEFT_OK);
+    CHECK_EQ(weft_team_algorithm(team, WEFT_COLL_ALLREDUCE, 8, known + 1, &name),
+             WEFT_ERR_INVALID_PARAM);
+    crew_down(&c);
+}
+
 TEST(choices_that_differ_or_cannot_be_read_are_refused) {
     struct crew c;
     weft_team_t *team;
@@ -414,6 +426,28 @@ TEST(an_agreement_that_a_member_does_not_join_ends_by_its_deadline) {
     UNTIL(&c, c.rank[0].outcome_calls && c.rank[2].outcome_calls);
     CHECK_EQ(c.rank[0].outcome, WEFT_ERR_TIMED_OUT);
     CHECK_EQ(c.rank[2].outcome, WEFT_ERR_TIMED_OUT);
+    crew_down(&c);
+}
+
+TEST(an_agreement_refuses_what_it_cannot_do) {
+    struct crew c;
+    weft_completion_t completion = {.count = 0};
+    const weft_layout_t layout = {.kind = WEFT_LAYOUT_STRIDED};
+    const weft_op_t unsupported[] = {
+        {.completion = &completion}, {.layout = &layout}, {.stream = &completion}};
+    const weft_op_t unknown[] = {{.flags = 1}, {.reserved = {1}}};
+    crew_up(&c, 2, "self,shm", NULL, NULL);
+    weft_team_t *team = c.rank[0].team;
+    for (int i = 0; i < 3; i++)
+        CHECK_EQ(weft_team_agree(team, &word[0].flags, NULL, &unsupported[i]),
+                 WEFT_ERR_UNSUPPORTED);
+    for (int i = 0; i < 2; i++)
+        CHECK_EQ(weft_team_agree(team, &word[0].flags, NULL, &unknown[i]), WEFT_ERR_INVALID_PARAM);
+    CHECK_EQ(completion.count, 0);
+    agree(&c, 0, 3, 0);
+    agree(&c, 1, 1, 0);
+    UNTIL(&c, c.rank[0].outcome_calls && c.rank[1].outcome_calls);
+    CHECK_EQ(word[0].flags, 1);
     crew_down(&c);
 }
 

@@ -141,3 +141,23 @@ TEST(one_safe_collective_is_in_progress_at_a_time) {
     CHECK_EQ(c.rank[0].outcome, WEFT_ERR_CLOSED);
     crew_down(&c);
 }
+
+/* A completion that it accepted and never counted down would keep its program for good. */
+TEST(a_safe_collective_counts_for_no_completion) {
+    struct crew c;
+    weft_coll_t *coll;
+    weft_completion_t completion = {.count = 0};
+    weft_op_t op = {.flags = WEFT_COLL_SAFE, .completion = &completion};
+    crew_up(&c, 2, "self,shm", NULL, NULL);
+    weft_team_t *team = c.rank[0].team;
+    CHECK_EQ(weft_barrier(team, &op), WEFT_ERR_UNSUPPORTED);
+    CHECK_EQ(weft_coll_init(team, &(weft_coll_args_t){.kind = WEFT_COLL_BARRIER}, 0, &coll), 0);
+    CHECK_EQ(weft_coll_start(coll, &op), WEFT_ERR_UNSUPPORTED);
+    CHECK_EQ(completion.count, 0);
+    sum_safely(&c, 0, 0);
+    sum_safely(&c, 1, 0);
+    UNTIL(&c, c.rank[0].outcome_calls && c.rank[1].outcome_calls);
+    CHECK_EQ(c.rank[0].outcome, WEFT_OK);
+    CHECK_EQ(weft_coll_free(coll), 0);
+    crew_down(&c);
+}

@@ -408,6 +408,28 @@ TEST(a_second_disassociation_is_harmless) {
     scene_down(&s);
 }
 
+TEST(a_disassociation_refuses_what_it_cannot_do) {
+    struct scene s;
+    weft_completion_t completion = {.count = 0};
+    const weft_layout_t layout = {.kind = WEFT_LAYOUT_STRIDED};
+    scene_up(&s, "shm");
+    CHECK_EQ(scene_associate(&s), 0);
+    weft_resource_t *resource = s.provider.resource;
+    void *const objects[] = {s.worker, NULL}; /* NULL: all of the resource */
+    for (int i = 0; i < 2; i++) {
+        CHECK_EQ(weft_disassociate_resources(resource, objects[i],
+                                             &(weft_op_t){.completion = &completion}),
+                 WEFT_ERR_UNSUPPORTED);
+        CHECK_EQ(weft_disassociate_resources(resource, objects[i], &(weft_op_t){.layout = &layout}),
+                 WEFT_ERR_UNSUPPORTED);
+    }
+    CHECK_EQ(weft_resource_withdraw(resource, &(weft_op_t){.layout = &layout}),
+             WEFT_ERR_UNSUPPORTED);
+    CHECK_EQ(completion.count, 0);
+    CHECK_EQ(strcmp(weft_association_state(s.context, WEFT_OBJECT_WORKER, s.worker), "READY"), 0);
+    scene_down(&s);
+}
+
 TEST(a_provider_that_is_destroyed_first_is_lost) {
     struct scene s;
     weft_ep_t *ep;
