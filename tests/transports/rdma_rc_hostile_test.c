@@ -4,6 +4,7 @@
 
 #ifdef WEFT_HAVE_RDMA
 #include <arpa/inet.h>
+#include <errno.h>
 #include <transports/common.h>
 #include <transports/rdma/rc/rc.h>
 #include <weft/weft.h>
@@ -22,9 +23,15 @@ static struct {
     struct ibv_qp qp;
     int delivered;
     size_t len;
+    int posted, room; /* receives, and how many more are taken; less than 0: all */
 } bed;
 
 static int post_receives(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad) {
+    for (; wr; wr = wr->next, bed.posted++) {
+        *bad = wr;
+        if (bed.room == 0) return ENOMEM;
+        if (bed.room > 0) bed.room--;
+    }
     return 0;
 }
 
@@ -60,6 +67,7 @@ static void begin(void) {
     bed.qp.qp_num = QP;
     bed.block.bytes = bed.bytes;
     iface->srq = &bed.srq;
+    bed.room = -1;
     CHECK_EQ(weft__rc_lane_new(iface, false, &bed.lane), 0);
     bed.lane->machine.fsm.state = RC_QP_DOWN;
     bed.lane->take = weft__rc_take_messages;
@@ -158,6 +166,68 @@ TEST(a_peer_asks_for_so_many_keys_at_once_and_no_more) {
     CHECK_EQ(bed.lane->why, WEFT_ERR_PROTOCOL);
     LIST_INSERT_HEAD(&bed.iface->bucket[QP % RC_BUCKETS], bed.lane, of_bucket);
     end();
+}
+
+/* ---- what the device says -------------------------------------------------------------------- */
+
+/* As a queue does that the program fills, too. They are posted once there is room, by what is
+ * received later, or when a while has passed. */
+TEST(receives_that_the_queue_has_no_room_for_are_posted_later) {
+    enum { BLOCKS = 3 * RC_REPOST };
+    static struct rd_block block[BLOCKS];
+    for (int by_timer = 0; by_timer < 2; by_timer++) {
+        begin();
+        bed.iface->again.fire = weft__rc_look_again;
+        for (int i = 0; i < BLOCKS; i++) {
+            struct ibv_wc wc = completion(3, 8);
+            block[i] = (struct rd_block){.bytes = bed.bytes};
+            wc.wr_id = (uintptr_t)&block[i];
+            bed.room = RC_REPOST / 2 - bed.posted;
+            if (i == BLOCKS - 1 && !by_timer) bed.room = -1;
+            weft__rc_took(&bed.iface->cq, &wc);
+        }
+        CHECK_EQ(bed.delivered, BLOCKS);
+        if (by_timer) {
+            CHECK_EQ(bed.posted, RC_REPOST / 2);
+            bed.room = -1;
+            for (int i = 0; i < 20000 && bed.posted < BLOCKS; i++) {
+                weft__reactor_progress(bed.reactor, 0);
+                usleep(1000);
+            }
+        }
+        CHECK_EQ(bed.posted, BLOCKS);
+        weft__timer_stop(bed.reactor, &bed.iface->again);
+        end();
+    }
+}
+
+static unsigned n_over;
+static void over(struct completion *completion, weft_status_t status) {
+    CHECK_EQ(status, WEFT_ERR_PEER_FAILED);
+    n_over++;
+}
+
+/* A lane that its device left still has requests when the device is back, with other queues. */
+TEST(requests_of_a_lane_end_once_though_its_device_came_back_with_other_queues) {
+    static const uint32_t depths[] = {4, 16, 4096};
+    enum { REQUESTS = 10 };
+    for (size_t i = 0; i < sizeof depths / sizeof *depths; i++) {
+        struct completion completion = {over, REQUESTS, WEFT_OK};
+        begin();
+        n_over = 0;
+        LIST_REMOVE(bed.lane, of_bucket);
+        bed.lane->qp = NULL;
+        bed.lane->posted = bed.lane->done = 2000;
+        for (int n = 0; n < REQUESTS; n++)
+            weft__rc_post_nothing(bed.lane, &(struct rc_work){.completion = &completion});
+        bed.iface->depth = depths[i];
+        weft__rc_works_strip(bed.lane);
+        weft__rc_works_notify(bed.lane, WEFT_ERR_PEER_FAILED);
+        CHECK_EQ(completion.count, 0);
+        CHECK_EQ(n_over, 1);
+        LIST_INSERT_HEAD(&bed.iface->bucket[QP % RC_BUCKETS], bed.lane, of_bucket);
+        end();
+    }
 }
 #else
 TEST(a_message_is_delivered) {

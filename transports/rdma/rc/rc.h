@@ -47,6 +47,7 @@ enum {
     RC_CHUNK = 32, /* blocks registered together */
     RC_WORDS = 64, /* … words for old values */
     RC_REPOST = 16,
+    RC_AGAIN_MS = 1000, /* … when a device has refused receives, or is not there */
     RC_READS = 16, /* gets and atomics under way in one direction, where the device has as many */
     RC_MEM_BUCKETS = 64,
     RC_CREDITS = 256,       /* what a peer may send before any of it is taken */
@@ -106,6 +107,7 @@ struct rc_lane {
     struct rd_cm cm;   /* none where both lane addresses connect it */
     void (*take)(struct rc_lane *lane, uint8_t kind, const uint8_t *data, size_t len);
     struct rc_work *work;  /* a ring */
+    uint32_t depth;        /* of it; a device that comes back may have another */
     uint32_t n_works;      /* of those under way: with anything in it */
     uint32_t posted, done; /* requests ever, and those that are over */
     uint32_t unsignalled;  /* posted since the last that asks for a completion */
@@ -220,7 +222,7 @@ struct rc_iface {
     uint8_t token[RC_TOKEN];
     struct trust_key key;
     bool have_key;
-    struct timer again;           /* looks whether the device is back */
+    struct timer again; /* looks whether the device is back, and posts receives that it refused */
     unsigned n_lanes, most_lanes; /* queue pairs */
     struct ibv_send_wr brief;     /* of inline messages; what all have in common stays */
     struct ibv_sge brief_piece;
@@ -313,10 +315,11 @@ bool weft__rc_trust_token_equal(const uint8_t a[RC_TOKEN], const uint8_t b[RC_TO
 
 /* rc_iface.c */
 weft_status_t weft__rc_iface_revive(struct rc_iface *iface);
+void weft__rc_look_again(struct timer *timer); /* iface->again */
 
 /* rc_post.c: requests, and what becomes of them */
 static inline bool rc_has_room(const struct rc_lane *lane, unsigned keep) {
-    return lane->posted - lane->done + keep < rc_iface_of(lane)->depth;
+    return lane->posted - lane->done + keep < lane->depth;
 }
 /* wr's id, flags and list are set here. A request that fails breaks the lane by its job: then
  * the job completes what `work` holds. NULL: nothing is held, and no callback is due. */
@@ -352,7 +355,8 @@ extern const struct lane_ops weft__rc_ops_early, weft__rc_ops_open, weft__rc_ops
 /* rc_receive.c */
 weft_status_t weft__rc_receives_open(struct rc_iface *iface);
 void weft__rc_receives_close(struct rc_iface *iface);
-void weft__rc_receives_more(struct rc_iface *iface); /* the device says that they become few */
+void weft__rc_receives_more(struct rc_iface *iface);  /* the device says that they become few */
+void weft__rc_receives_again(struct rc_iface *iface); /* those that were refused, or were read */
 void weft__rc_took(struct rd_cq *cq, const struct ibv_wc *wc);
 void weft__rc_polled(struct rd_cq *cq);
 void weft__rc_take_messages(struct rc_lane *lane, uint8_t kind, const uint8_t *data, size_t len);

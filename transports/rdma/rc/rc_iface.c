@@ -6,8 +6,6 @@
 #include <transports/common.h>
 #include <transports/rdma/verbs/domain.h>
 
-enum { AGAIN_MS = 1000 };
-
 /* ---- what the device has --------------------------------------------------------------------- */
 
 static uint32_t least(uint64_t a, uint64_t b) {
@@ -138,7 +136,7 @@ static void lanes_lose_device(struct rc_iface *iface, weft_status_t why) {
 static void look_later(struct rc_iface *iface) {
     struct reactor *r = iface->iface.reactor;
     if (!LIST_EMPTY(&iface->listeners))
-        (void)weft__timer_start(r, &iface->again, weft__now(r) + AGAIN_MS * NS_PER_MS);
+        (void)weft__timer_start(r, &iface->again, weft__now(r) + RC_AGAIN_MS * NS_PER_MS);
 }
 
 static void lose_device(struct rc_iface *iface, weft_status_t why) {
@@ -149,6 +147,7 @@ static void lose_device(struct rc_iface *iface, weft_status_t why) {
     close_queues(iface);
     weft__rd_device_drop(iface->device, &iface->user);
     iface->device = NULL;
+    weft__timer_stop(iface->iface.reactor, &iface->again);
     look_later(iface);
 }
 
@@ -216,8 +215,9 @@ weft_status_t weft__rc_iface_revive(struct rc_iface *iface) {
     return WEFT_OK;
 }
 
-static void look_again(struct timer *timer) {
+void weft__rc_look_again(struct timer *timer) {
     struct rc_iface *iface = container_of(timer, struct rc_iface, again);
+    weft__rc_receives_again(iface);
     if (iface->device ? !weft__rc_listeners_again(iface) : weft__rc_iface_revive(iface) < 0)
         look_later(iface);
 }
@@ -264,7 +264,7 @@ static weft_status_t rc_open(struct reactor *r, const struct iface_params *param
     LIST_INIT(&iface->listeners);
     weft__slab_init(&iface->lane_slab, r, iface, sizeof(struct rc_lane), "rc lanes");
     weft__slab_init(&iface->op_slab, r, iface, sizeof(struct rc_op), "rc operations");
-    iface->again.fire = look_again;
+    iface->again.fire = weft__rc_look_again;
     iface->brief = (struct ibv_send_wr){
         .opcode = IBV_WR_SEND_WITH_IMM, .sg_list = &iface->brief_piece, .num_sge = 1};
     weft_status_t st = weft__rc_trust_open(iface);

@@ -46,7 +46,7 @@ static weft_status_t rc_lane_create(struct rc_lane *lane) {
                                     .send_cq = iface->cq.cq,
                                     .recv_cq = iface->cq.cq,
                                     .srq = iface->srq,
-                                    .cap = {.max_send_wr = iface->depth,
+                                    .cap = {.max_send_wr = lane->depth,
                                             .max_send_sge = iface->iface.attr.max_iov + 1,
                                             .max_inline_data = iface->max_inline},
                                     .qp_type = IBV_QPT_RC};
@@ -137,7 +137,7 @@ static void to_error(struct rc_lane *lane) {
     weft__rc_keys_end(lane, lane->why ? lane->why : WEFT_ERR_CLOSED);
     if (!lane->qp) return;
     if (ibv_modify_qp(lane->qp, &attr, IBV_QP_STATE) == 0 &&
-        lane->posted - lane->done < rc_iface_of(lane)->depth)
+        lane->posted - lane->done < lane->depth)
         weft__rc_post_nothing(lane, &(struct rc_work){.what = RC_MARKER});
 }
 
@@ -352,6 +352,7 @@ static void init_lane(struct rc_iface *iface, bool acceptor, struct rc_lane *lan
     /* Where that event does not come, it is not waited for. */
     lane->last_received =
         iface->software || (weft__rc_given(iface)->pd && !weft__rc_given(iface)->event);
+    lane->depth = iface->depth;
     lane->reads_in = lane->reads_out = iface->reads;
     lane->take = weft__rc_take_nothing;
     lane->job.run = lane_job;

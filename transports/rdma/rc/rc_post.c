@@ -10,7 +10,7 @@
 static const uint64_t SENT = UINT64_C(1) << 63;
 
 static struct rc_work *work_at(const struct rc_lane *lane, uint32_t number) {
-    return &lane->work[number & (rc_iface_of(lane)->depth - 1)];
+    return &lane->work[number & (lane->depth - 1)];
 }
 
 /* ---- posting --------------------------------------------------------------------------------- */

@@ -14,6 +14,19 @@ static const uint64_t SENT = UINT64_C(1) << 63;
 
 /* ---- receives -------------------------------------------------------------------------------- */
 
+/* A given queue may be full of the program's receives. */
+static void post_later(struct rc_iface *iface, const struct ibv_recv_wr *wr, int error) {
+    struct reactor *r = iface->iface.reactor;
+    weft__log_limited(weft__reactor_context(r), WEFT_LOG_ERROR, "rdma",
+                      "ibv_post_srq_recv: errno %d", error);
+    for (; wr; wr = wr->next, iface->n_repost++) {
+        struct rd_block *block = (struct rd_block *)(uintptr_t)wr->wr_id;
+        block->next = iface->repost;
+        iface->repost = block;
+    }
+    (void)weft__timer_start(r, &iface->again, weft__now(r) + RC_AGAIN_MS * NS_PER_MS);
+}
+
 static void post_receives(struct rc_iface *iface, struct rd_block *blocks) {
     struct ibv_recv_wr wr[RC_REPOST], *bad;
     struct ibv_sge sge[RC_REPOST];
@@ -26,9 +39,7 @@ static void post_receives(struct rc_iface *iface, struct rd_block *blocks) {
             if (n) wr[n - 1].next = &wr[n];
         }
         int error = ibv_post_srq_recv(iface->srq, wr, &bad);
-        if (error)
-            weft__log_limited(weft__reactor_context(iface->iface.reactor), WEFT_LOG_ERROR, "rdma",
-                              "ibv_post_srq_recv: errno %d", error);
+        if (error) post_later(iface, bad, error);
     }
 }
 
@@ -42,6 +53,10 @@ static void give_back(struct rc_iface *iface) {
     iface->repost = NULL;
     iface->n_repost = 0;
     if (iface->srq) post_receives(iface, blocks);
+}
+
+void weft__rc_receives_again(struct rc_iface *iface) {
+    give_back(iface);
 }
 
 static weft_status_t add_receives(struct rc_iface *iface, unsigned n) {
