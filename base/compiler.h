@@ -14,4 +14,14 @@
 #define container_of(pointer, type, member) \
     ((type *)(void *)((char *)(pointer)-offsetof(type, member)))
 
+/* Fetches a line that is written soon, in exclusive state. The compiler's builtin only fetches
+ * it. */
+static inline void prefetch_to_write(const void *line) {
+#ifdef __x86_64__
+    __asm__ volatile("prefetchw %0" : : "m"(*(const char *)line));
+#else
+    __builtin_prefetch(line, 1);
+#endif
+}
+
 #endif

@@ -304,5 +304,7 @@ void weft__shared_unwatch(weft_team_t *team);
 void weft__shared_wake(weft_team_t *team, enum segment_sleep sleep);
 /* The same where a fence has followed that already. */
 void weft__shared_wake_seen(weft_team_t *team, enum segment_sleep sleep);
+/* Does any member sleep for it? */
+bool weft__shared_sleeps(const weft_team_t *team, enum segment_sleep sleep);
 
 #endif

@@ -176,14 +176,17 @@ static void fetch_lines(const struct line_run *run) {
 }
 
 /* Of those who write, the one whose fence is last sees all the lines: one of them wakes a member
- * that sleeps. */
+ * that sleeps. Whether any sleeps is asked first: a look at a line that is not written yet takes it
+ * away from its writer. */
 static void enter_line(const struct line_run *run) {
-    run->team->lines.entered++;
+    weft_team_t *team = run->team;
+    team->lines.entered++;
     if (run->kind->readers == FROM_ROOT && !is_root(run)) return;
-    if (run->team->per_core == 1) fetch_lines(run);
+    if (team->per_core == 1) fetch_lines(run);
     write_line(run);
     atomic_thread_fence(memory_order_seq_cst);
-    if (completes(run)) weft__shared_wake_seen(run->team, FOR_NEWS);
+    if (UNLIKELY(weft__shared_sleeps(team, FOR_NEWS)) && completes(run))
+        weft__shared_wake_seen(team, FOR_NEWS);
 }
 
 /* ---- leaving --------------------------------------------------------------------------------- */
@@ -244,6 +247,18 @@ static void learn_who_left(const struct line_run *run) {
     }
 }
 
+/*
+ * A member that does not wait for those who read its line takes the next one for itself, which they
+ * have had since its last use; and who reads takes it, too, since it may be the next root. After
+ * the fence, which would wait for it. Where each waits for all, a reader may be looking at it
+ * already, and would have to fetch it twice.
+ */
+static void take_next_line(const struct line_run *run) {
+    const weft_team_t *team = run->team;
+    if (team->per_core == 1 && run->kind->readers != FROM_ALL && run->put <= SEGMENT_PART)
+        prefetch_to_write(segment_line(team->segment, run->use + 1, team->rank));
+}
+
 static void leave_line(const struct line_run *run) {
     weft_team_t *team = run->team;
     struct team_lines *lines = &team->lines;
@@ -253,6 +268,7 @@ static void leave_line(const struct line_run *run) {
     atomic_store_explicit(&team->segment->member[team->rank].left, lines->left,
                           memory_order_release);
     weft__shared_wake(team, FOR_ROOM);
+    take_next_line(run);
 }
 
 /* ---- within the call ------------------------------------------------------------------------- */

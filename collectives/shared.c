@@ -27,13 +27,17 @@ static void ring(weft_team_t *team, enum segment_sleep sleep) {
     weft__count(team->reactor)->coll_wakes += n;
 }
 
-void weft__shared_wake_seen(weft_team_t *team, enum segment_sleep sleep) {
+bool weft__shared_sleeps(const weft_team_t *team, enum segment_sleep sleep) {
     const struct coll_share *share = &team->share;
     uint64_t asleep = 0;
     for (uint32_t w = 0; w * SEGMENT_WORD < share->size; w++)
         asleep |= atomic_load_explicit(&share->segment->head->asleep[sleep].word[w],
                                        memory_order_relaxed);
-    if (UNLIKELY(asleep)) ring(team, sleep);
+    return asleep;
+}
+
+void weft__shared_wake_seen(weft_team_t *team, enum segment_sleep sleep) {
+    if (UNLIKELY(weft__shared_sleeps(team, sleep))) ring(team, sleep);
 }
 
 /* The other half of arm(): a member that we do not see asleep sees what was published. */

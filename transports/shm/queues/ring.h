@@ -25,16 +25,6 @@ enum {
     RING_FETCH = 1280
 };
 
-/* Fetches a line that is written soon, in exclusive state. The compiler's builtin only fetches
- * it. */
-static inline void ring_own(const void *line) {
-#ifdef __x86_64__
-    __asm__ volatile("prefetchw %0" : : "m"(*(const char *)line));
-#else
-    __builtin_prefetch(line, 1);
-#endif
-}
-
 /* Moves a written line to the shared cache, where another core finds it sooner. Processors
  * without the instruction execute a no-op. */
 static inline void ring_hand_over(const void *line) {
@@ -239,11 +229,11 @@ static inline void ring_claim_slots(struct ring_tx *tx, int32_t chunk) {
 static inline void ring_own_next(struct ring_tx *tx) {
     uint64_t at = tx->payload_head & (tx->payload_size - 1), len = tx->last_len;
     tx->last_len = 0;
-    ring_own(tx->at);
+    prefetch_to_write(tx->at);
     if (len <= RING_PAIR) {
-        if (len) ring_own(ring_second(tx));
+        if (len) prefetch_to_write(ring_second(tx));
     } else if (len <= RING_FETCH && at + len <= tx->payload_size) {
-        for (size_t i = 0; i < len; i += RING_LINE) ring_own(tx->payload + at + i);
+        for (size_t i = 0; i < len; i += RING_LINE) prefetch_to_write(tx->payload + at + i);
     }
 }
 
