@@ -447,14 +447,26 @@ void weft__agreements_forget(struct team_registry *room) {
     }
 }
 
+static uint32_t incoming_of(const weft_team_t *team, uint32_t rank) {
+    uint32_t n = 0;
+    list_for_each(at, &team->room->incoming) {
+        const struct incoming *in = list_of(at, struct incoming, of_room);
+        n += in->wire.team == team->id && in->wire.from == rank;
+    }
+    return n;
+}
+
 void weft__agreement_message(weft_team_t *team, const struct coll_wire *wire, weft_am_t *am) {
     if (am->data || !am->len) {
         deliver(team, wire, am->data, am->len);
         return;
     }
     size_t most = 2 * value_bytes(team, MEMBER_RECORD_BYTES, true);
-    struct incoming *in =
-        am->len > most ? NULL : weft__alloc(team->reactor, sizeof *in + am->len, "agreement");
+    if (am->len > most || incoming_of(team, wire->from) == AGREE_INCOMING_MOST) {
+        weft__count(team->reactor)->violations++;
+        return;
+    }
+    struct incoming *in = weft__alloc(team->reactor, sizeof *in + am->len, "agreement");
     if (!in) return;
     in->room = team->room;
     list_append(&team->room->incoming, &in->of_room);

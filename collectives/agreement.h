@@ -36,4 +36,7 @@ static inline bool agreement_has(const uint8_t *bits, uint32_t rank) {
     return bits[rank / 8] >> rank % 8 & 1;
 }
 
+/* Long messages of one member that arrive at a time: a few of each of the latest agreements. */
+enum { AGREE_INCOMING_MOST = 16 };
+
 #endif

@@ -157,6 +157,42 @@ TEST(a_worker_ends_while_a_message_of_an_agreement_arrives) {
     crew_down(&c);
 }
 
+static size_t n_incoming(const struct team_registry *room) {
+    size_t n = 0;
+    list_for_each(at, &room->incoming) n++;
+    return n;
+}
+
+/* The bytes of a long message of an agreement take memory until they are there, which the member
+ * decides that offered them. */
+TEST(long_messages_of_agreements_are_bounded) {
+    enum { OFFERS = 200 };
+    static uint8_t bytes[1024];
+    static weft_status_t sent[OFFERS];
+    struct team_registry *room;
+    two_members("self,tcp", NULL, NULL);
+    CHECK_EQ(weft__team_registry(c.rank[0].worker, &room), WEFT_OK);
+    weft_ep_t *to_first = weft__team_ep(c.rank[1].team, 0);
+    EVERYBODY(&c, weft_barrier(me->team, OP_OF(me)));
+    for (int i = 0; i < 200; i++) crew_turn(&c);
+    uint64_t before = count("am.received");
+    for (uint32_t i = 0; i < OFFERS; i++) {
+        struct coll_wire wire = {.team = c.rank[0].team->id, .from = 1, .tag = AGREE_CONTRIBUTE};
+        weft_op_t op = {.done = note_end, .arg = &sent[i], .flags = WEFT_AM_RENDEZVOUS};
+        CHECK(send_as(to_first, COLL_WIRE_AGREE, &wire, bytes, sizeof bytes, &op) >= 0);
+    }
+    for (int i = 0; i < 50; i++) weft_worker_progress(c.rank[1].worker, 0); /* all leave */
+    double end = now_s() + 20;
+    while (count("am.received") < before + OFFERS && now_s() < end)
+        weft_worker_progress(c.rank[0].worker, 0);
+    CHECK_EQ(count("am.received"), before + OFFERS);
+    CHECK_EQ(n_incoming(room), AGREE_INCOMING_MOST);
+    UNTIL(&c, n_incoming(room) == 0);
+    EVERYBODY(&c, weft_barrier(me->team, OP_OF(me)));
+    for (uint32_t r = 0; r < MEMBERS; r++) CHECK_EQ(c.rank[r].outcome, WEFT_OK);
+    crew_down(&c);
+}
+
 /* The others have excluded this member before it calls: nothing of the call is left behind. */
 TEST(a_decision_before_the_call_leaves_no_deadline) {
     static uint64_t flags;
@@ -206,6 +242,59 @@ TEST(records_that_come_before_their_time_end_a_join) {
     CHECK_EQ(weft_team_join(c.rank[0].worker, invitation, INVITATION_HEAD + len, &params), WEFT_OK);
     UNTIL(&c, c.rank[0].ready_calls);
     CHECK_EQ(c.rank[0].ready, WEFT_ERR_PROTOCOL);
+    crew_down(&c);
+}
+
+/* ---- from a worker that joins ---------------------------------------------------------------- */
+
+static uint8_t records[3 * MEMBER_RECORD_BYTES];
+static int n_welcomed, n_records;
+static void on_welcome(weft_ep_t *ep, weft_am_t *am, void *arg) {
+    n_welcomed++;
+}
+static void on_records(weft_ep_t *ep, weft_am_t *am, void *arg) {
+    n_records++;
+    CHECK(am->data != NULL);
+    CHECK_EQ(am->len, sizeof records);
+    memcpy(records, am->data, am->len);
+}
+
+static void send_of_joiner(enum coll_wire_id id, uint32_t number, const void *bytes, size_t len) {
+    const weft_team_t *team = c.rank[0].team;
+    struct coll_wire wire = {.team = team->id, .epoch = team->epoch, .seq = number};
+    CHECK(send_as(to_member, id, &wire, bytes, len, NULL) >= 0);
+}
+
+/* The inviter may be sending it to the members already. */
+TEST(the_first_record_of_a_worker_that_joins_counts) {
+    uint8_t address[256], record[MEMBER_RECORD_BYTES];
+    size_t len = sizeof address;
+    crew_workers(&c, 2, "self,tcp", NULL, 0);
+    c.size = 1;
+    crew_teams(&c);
+    c.size = 2;
+    n_welcomed = n_records = 0;
+    CHECK_EQ(weft_worker_address(c.rank[1].worker, address, &len), WEFT_OK);
+    CHECK_EQ(weft__am_handler_set(c.rank[1].worker, COLL_WIRE_WELCOME, on_welcome, NULL), WEFT_OK);
+    CHECK_EQ(weft__am_handler_set(c.rank[1].worker, COLL_WIRE_RECORDS, on_records, NULL), WEFT_OK);
+    uint8_t own[256];
+    size_t own_len = sizeof own;
+    CHECK_EQ(weft_worker_address(c.rank[0].worker, own, &own_len), WEFT_OK);
+    CHECK_EQ(weft_connect_address(c.rank[1].worker, own, own_len, NULL, &to_member), WEFT_OK);
+    expect_outcome(&c.rank[0]);
+    weft_team_params_t params = {.on_ready = on_team_ready, .arg = &c.rank[0]};
+    c.rank[0].ready = WEFT_IN_PROGRESS;
+    CHECK_EQ(weft_team_grow(c.rank[0].team, 0, 2, &params), WEFT_OK);
+    for (uint32_t number = 1; number <= 2; number++)
+        send_of_joiner(COLL_WIRE_JOIN, number, address, len);
+    UNTIL(&c, n_welcomed == 2);
+    for (unsigned i = 0; i < 3; i++) { /* of the first, of the first again, of the second */
+        memset(record, 0x11 * (int)(i + 1), sizeof record);
+        send_of_joiner(COLL_WIRE_RECORD, i < 2 ? 1 : 2, record, sizeof record);
+    }
+    UNTIL(&c, n_records == 2 && c.rank[0].ready != WEFT_IN_PROGRESS);
+    CHECK_EQ(records[MEMBER_RECORD_BYTES], 0x11);
+    CHECK_EQ(records[2 * MEMBER_RECORD_BYTES], 0x33);
     crew_down(&c);
 }
 
