@@ -333,7 +333,9 @@ void weft__grow_message(struct team_registry *room, unsigned id, const struct co
         weft__fsm_step(&joiner->core.fsm, JOINER_EV_GONE);
     } else {
         bool valid = am->data && am->len == MEMBER_RECORD_BYTES && joiner->record;
-        if (valid) memcpy(joiner->record, am->data, am->len);
+        /* a later one must not change what is sent to the members already */
+        if (valid && joiner_lacks_record(&joiner->core.fsm))
+            memcpy(joiner->record, am->data, am->len);
         weft__fsm_step(&joiner->core.fsm, valid ? JOINER_EV_RECORD : JOINER_EV_GONE);
     }
 }
