@@ -149,8 +149,8 @@ static weft_status_t check_call(const weft_context_t *context, weft_object_t typ
         return weft__fail(WEFT_ERR_INVALID_PARAM, "type is %d", (int)type);
     const struct kind *kind = &weft__resource_kinds[p->resource->kind];
     if (type != WEFT_OBJECT_CONTEXT && !(kind->objects & 1u << type))
-        return weft__fail(WEFT_ERR_UNSUPPORTED, "a %s does not fit this type of object",
-                          kind->name);
+        return weft__fail(WEFT_ERR_UNSUPPORTED, "a resource of kind %s is not for a %s", kind->name,
+                          weft__object_names[type]);
     return check_version(p->resource, p);
 }
 

@@ -11,7 +11,7 @@
 
 #include "resource.h"
 
-static const char *const object_name[] = {"context", "worker", "team", "endpoint", "region"};
+const char *const weft__object_names[] = {"context", "worker", "team", "endpoint", "region"};
 /* From one look whether a consumer has drained to the next: the time doubles. */
 enum { FIRST_LOOK_NS = 50000, LAST_LOOK_NS = 16000000 };
 
@@ -152,7 +152,7 @@ static void describe_user(const struct association *a, char *line, size_t size) 
     describe_provider(a->resource, from, sizeof from);
     int n =
         snprintf(line, size, "%s \"%.24s\", %s%s, user %s %.16s", a->kind->name, a->resource->name,
-                 fsm_state_name(&a->core.fsm), from, object_name[a->type], user);
+                 fsm_state_name(&a->core.fsm), from, weft__object_names[a->type], user);
     if (a->lease && n > 0 && (size_t)n < size)
         snprintf(line + n, size - (size_t)n, ", ids %u to %u", a->lease->am_first,
                  a->lease->am_first + a->lease->am_count - 1);

@@ -126,6 +126,7 @@ struct kind {
     bool (*drained)(struct association *a);
     void (*end)(struct association *a); /* nothing is used any more */
 };
+extern const char *const weft__object_names[]; /* by weft_object_t */
 extern const struct kind weft__resource_kinds[WEFT_N_RESOURCE_KINDS];
 
 /* association.c: a new one, of `resource`, `type`, `object` and `kind`. */

@@ -40,9 +40,10 @@ weft_status_t weft_mem_pack(const weft_mem_t *mem, void *buf, size_t *len_p) {
         return weft__fail(WEFT_ERR_BUSY, "the region is being revoked");
     uint8_t packed[WEFT_RKEY_MAX];
     size_t len = weft__mem_key(mem, mem->region.rights, NULL, packed);
-    if (len > *len_p) return weft__fail(WEFT_ERR_TRUNCATED, "the key takes %zu bytes", len);
-    memcpy(buf, packed, len);
+    size_t room = *len_p;
     *len_p = len;
+    if (len > room) return weft__fail(WEFT_ERR_TRUNCATED, "the key takes %zu bytes", len);
+    memcpy(buf, packed, len);
     return WEFT_OK;
 }
 

@@ -8,7 +8,9 @@
  *   (weft_thread_mode_t), and those of objects in associated mode (weft/resource.h).
  * - NULL in place of an object is INVALID_PARAM. Functions that return no status then have no
  *   effect and return 0 or NULL. Only weft_worker_progress does not look: give it a worker.
- * - Outputs are the last parameters, end in `_p`, and are written on success only.
+ * - Outputs are the last parameters, end in `_p`, and are written on success only. One that also
+ *   holds the room of a buffer (*len_p, *n_p) receives what is needed if that is too small
+ *   (TRUNCATED).
  * - Sizes are in bytes and times in milliseconds unless a name or a comment says otherwise.
  * - Parameter structs grow at their end. Zero-initialise them; a zero field means the default.
  * - Threads: the thread that owns the worker calls, unless a comment says otherwise ("Any thread").
@@ -16,6 +18,7 @@
  * - Callbacks: a callback may call every function, except those that drive a worker. These are
  *   weft_worker_progress, weft_worker_spin, and all whose names end in _wait. They return BUSY. So
  *   do weft_worker_start_thread and weft_worker_stop_thread; weft_worker_destroy has no effect.
+ *   weft_graph_run_wait without a team drives no worker, and may be called.
  *   Three kinds of functions call nothing of the library: a log (weft_log_fn), the functions of a
  *   layout (weft_pack_ops_t) and a reduction (weft_reduce_fn).
  */

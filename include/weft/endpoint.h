@@ -111,6 +111,9 @@ typedef enum weft_close_mode {
  * WEFT_IN_PROGRESS. The handle is gone when `op->done` begins; until then handlers still receive
  * what the peer has sent.
  *
+ * Operations that are posted behind it return CLOSED. While the endpoint is still being connected,
+ * or submissions of other threads are under way, a flushing close may take them along.
+ *
  * A flushing close becomes an abort after op->deadline_ms, or after the setting close.timeout.
  * `op->done` gets WEFT_OK, or the reason why the close was not in good order: TIMED_OUT, or the
  * status that the endpoint was lost with before, PEER_CLOSED included. The endpoint is closed in

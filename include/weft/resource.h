@@ -39,7 +39,7 @@ typedef enum weft_object {
 
 /* What a resource is. The keys that a kind needs are mandatory, those in brackets optional. */
 typedef enum weft_resource_kind {
-    /* the program's own: any object; any keys */
+    /* the program's own, for a context: any keys */
     WEFT_RESOURCE_USER,
     /* a libev loop, for a worker: WEFT_RES_WORKER_LOOP */
     WEFT_RESOURCE_LOOP,

@@ -35,7 +35,8 @@ extern "C" {
  * Completion is local: the buffer is free (put), or holds the data (get, fetching atomics). With
  * WEFT_RMA_REMOTE in op->flags, a put or posted atomic completes when the target has performed it,
  * with the target's result. Without it, a refusal that only the target could find is reported by
- * the next flush with WEFT_FLUSH_REMOTE: INVALID_PARAM, REVOKED, QUOTA or UNSUPPORTED.
+ * the next flush with WEFT_FLUSH_REMOTE: INVALID_PARAM, REVOKED, QUOTA or UNSUPPORTED. Gets and
+ * fetching atomics have the target's result in any case; the flag changes nothing there.
  *
  * Order: operations of one endpoint may be performed in any order, except as weft_ep_rma_attributes
  * promises, and around a fence. They are not ordered with messages, except by a remote flush or

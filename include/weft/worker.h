@@ -81,8 +81,8 @@ typedef struct weft_worker_params {
  *
  * A transport that cannot be opened is left out, and the log says why (info).
  *
- * Errors: INVALID_PARAM; NO_MEMORY; NO_FDS; UNSUPPORTED if no transport is left, or if the library
- * is built for another thread mode.
+ * Errors: INVALID_PARAM, also for a name that is no transport; NO_MEMORY; NO_FDS; UNSUPPORTED if no
+ * transport is left, or if the library is built for another thread mode.
  */
 #define weft_worker_create(...) weft_worker_create_sized(sizeof(weft_worker_params_t), __VA_ARGS__)
 WEFT_API weft_status_t weft_worker_create_sized(size_t params_size, weft_context_t *context,

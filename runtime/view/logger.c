@@ -96,15 +96,17 @@ weft_status_t weft_logger_create_sized(size_t params_size, const weft_view_t *vi
         params ? weft__params_read(&known, sizeof known, params, params_size) : WEFT_OK;
     if (st < 0) return st;
     if (known.scope > WEFT_LOGGER_NULL) REFUSE("params->scope", "not a scope");
-    if (view && known.scope == WEFT_LOGGER_PROGRAM && known.speaker >= weft_view_size(view))
+    uint32_t size = view ? weft_view_size(view) : 1;
+    if (known.scope == WEFT_LOGGER_PROGRAM && known.speaker >= size)
         REFUSE("params->speaker", "not a rank of the view");
+    if (known.level > WEFT_LOG_TRACE) REFUSE("params->level", "not a level");
     weft_logger_t *logger = weft__new(NULL, weft_logger_t);
     if (!logger) return WEFT_ERR_NO_MEMORY;
     logger->sink = known.sink;
     logger->level = known.level ? known.level : WEFT_LOG_INFO;
     logger->writes = is_writer(&known, view);
     logger->rank = weft_view_rank(view);
-    logger->size = view ? weft_view_size(view) : 1;
+    logger->size = size;
     logger->fd = -1;
     logger->fn = known.fn;
     logger->arg = known.arg;

@@ -111,6 +111,27 @@ static void close_in_handler(weft_ep_t *ep, weft_am_t *am, void *arg) {
     if (received == 1) weft_ep_close(ep, WEFT_CLOSE_ABORT, CLOSED);
 }
 
+/* The header says both. */
+TEST_EACH(what_is_sent_behind_a_close_is_sent_before_the_connection_and_refused_after_it) {
+    struct two t;
+    struct tally closed = {0};
+    two_workers(&t, transport, NULL, 0);
+    received = 0;
+    CHECK_EQ(weft_am_handler_set(t.b ? t.b : t.a, 1, on_any, NULL), 0);
+    two_dial(&t);
+    CHECK_EQ(weft_am_send(t.ep, 1, NULL, 0, NULL, 0, NULL), WEFT_IN_PROGRESS);
+    CHECK_EQ(weft_ep_close(t.ep, WEFT_CLOSE_FLUSH, OP(&closed)), WEFT_IN_PROGRESS);
+    CHECK_EQ(weft_am_send(t.ep, 1, NULL, 0, NULL, 0, NULL), WEFT_IN_PROGRESS);
+    UNTIL(&t, closed.calls && received == 2);
+    CHECK_EQ(closed.status, WEFT_OK);
+    two_dial(&t);
+    UNTIL(&t, t.ready);
+    CHECK_EQ(weft_ep_close(t.ep, WEFT_CLOSE_FLUSH, OP(&closed)), WEFT_IN_PROGRESS);
+    CHECK_EQ(weft_am_send(t.ep, 1, NULL, 0, NULL, 0, NULL), WEFT_ERR_CLOSED);
+    UNTIL(&t, closed.calls == 2);
+    two_down(&t);
+}
+
 TEST_EACH(an_endpoint_is_closed_from_its_own_handler) {
     struct two t;
     received = closed_calls = 0;

@@ -132,6 +132,10 @@ TEST(errors_of_a_logger_are_named) {
     weft_logger_t *logger;
     weft_logger_params_t none = {.sink = WEFT_LOGGER_FILE};
     weft_logger_params_t no_file = {.sink = WEFT_LOGGER_FILE, .path = "/no-such-folder/file"};
+    /* No process would ever write: the null view has one. */
+    weft_logger_params_t no_speaker = {.speaker = 1}, no_level = {.level = WEFT_LOG_TRACE + 1};
+    CHECK_EQ(weft_logger_create(NULL, &no_speaker, &logger), WEFT_ERR_INVALID_PARAM);
+    CHECK_EQ(weft_logger_create(NULL, &no_level, &logger), WEFT_ERR_INVALID_PARAM);
     CHECK_EQ(weft_logger_create(NULL, &none, &logger), WEFT_ERR_INVALID_PARAM);
     CHECK_EQ(weft_logger_create(NULL, &no_file, &logger), WEFT_ERR_IO);
     CHECK_EQ(weft_logger_create(NULL, NULL, NULL), WEFT_ERR_INVALID_PARAM);
