@@ -9,6 +9,9 @@
 #include <stdint.h>
 #include <weft/base.h>
 
+/* Leaves the function: what the program passed in `field` is not allowed (INVALID_PARAM). */
+#define REFUSE(field, why) return weft__fail(WEFT_ERR_INVALID_PARAM, field ": " why)
+
 /* A parameter struct of a program that may be of another version. It may know more fields than
  * we do; as long as it leaves them zero we agree. */
 weft_status_t weft__params_read(void *params, size_t known, const void *given, size_t size);

@@ -1,11 +1,10 @@
 /* The public functions: what may not be asked is refused here. */
+#include <base/check.h>
 #include <string.h>
 
 #include "collective.h"
 #include "joining.h"
 #include "team_split.h"
-
-#define REFUSE(field, why) return weft__fail(WEFT_ERR_INVALID_PARAM, field ": " why)
 
 /* ---- teams ----------------------------------------------------------------------------------- */
 

@@ -1,14 +1,13 @@
 /* What may not be asked is refused here; what may is brought into one form. */
 #include "call.h"
 
+#include <base/check.h>
 #include <string.h>
 
 #include "peer.h"
 #include "safe.h"
 #include "types.h"
 #include <transports/cuda/memory.h>
-
-#define REFUSE(field, why) return weft__fail(WEFT_ERR_INVALID_PARAM, field ": " why)
 
 const uint8_t weft__coll_traits[N_COLL_KINDS] = {
     [COLL_BARRIER] = SIGNALS,

@@ -1,11 +1,10 @@
 /* What a program asks about a team and its members, and teams of members that it names. */
+#include <base/check.h>
 #include <stdio.h>
 
 #include "call.h"
 #include "collective.h"
 #include "team_split.h"
-
-#define REFUSE(field, why) return weft__fail(WEFT_ERR_INVALID_PARAM, field ": " why)
 
 /* ---- attributes ------------------------------------------------------------------------------ */
 

@@ -1,12 +1,11 @@
 /* Persistent collectives: checked, chosen and built once, started many times. */
+#include <base/check.h>
 #include <string.h>
 
 #include "call.h"
 #include "safe.h"
 #include "select.h"
 #include <endpoints/worker/drive.h>
-
-#define REFUSE(field, why) return weft__fail(WEFT_ERR_INVALID_PARAM, field ": " why)
 
 static weft_status_t make_persistent(weft_team_t *team, const weft_coll_args_t *args,
                                      uint32_t flags, struct weft_coll *coll) {

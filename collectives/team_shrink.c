@@ -2,12 +2,11 @@
  * Agreeing as a program asks for it, and a team of the members that are left: one agreement names
  * them, and a second one is the exchange of the new team.
  */
+#include <base/check.h>
 #include <string.h>
 
 #include "agreement.h"
 #include "collective.h"
-
-#define REFUSE(field, why) return weft__fail(WEFT_ERR_INVALID_PARAM, field ": " why)
 
 /* ---- agreeing -------------------------------------------------------------------------------- */
 

@@ -1,11 +1,10 @@
 /* Teams for programs without a loop of their own: each drives the worker until the operation is
  * complete. */
+#include <base/check.h>
 #include <endpoints/core/worker.h>
 #include <endpoints/worker/drive.h>
 
 #include "team.h"
-
-#define REFUSE(field, why) return weft__fail(WEFT_ERR_INVALID_PARAM, field ": " why)
 
 static void note_status(weft_status_t status, void *arg) {
     *(weft_status_t *)arg = status;

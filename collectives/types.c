@@ -1,12 +1,11 @@
 #include "types.h"
+#include <base/check.h>
 #include <transports/cuda/memory.h>
 
 #include <string.h>
 
 #include "call.h"
 #include "peer.h"
-
-#define REFUSE(field, why) return weft__fail(WEFT_ERR_INVALID_PARAM, field ": " why)
 
 /* ---- the tables ------------------------------------------------------------------------------ */
 

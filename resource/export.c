@@ -1,12 +1,11 @@
 /* What Weft made, given out to another library of this process. */
+#include <base/check.h>
 #include <collectives/team.h>
 #include <endpoints/core/worker.h>
 #include <endpoints/memory/memory.h>
 #include <unistd.h>
 
 #include "resource.h"
-
-#define REFUSE(field, why) return weft__fail(WEFT_ERR_INVALID_PARAM, field ": " why)
 
 enum { EXPORT_VALUES = 4 };
 

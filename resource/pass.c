@@ -2,6 +2,7 @@
  * Resources given to another process over a socket of AF_UNIX: with a descriptor (of a protection
  * domain, that of its device), or, of device memory, with a handle of CUDA IPC.
  */
+#include <base/check.h>
 #include <endpoints/core/worker.h>
 #include <errno.h>
 #include <string.h>
@@ -13,8 +14,6 @@
 
 #include "passed.h"
 #include "resource.h"
-
-#define REFUSE(field, why) return weft__fail(WEFT_ERR_INVALID_PARAM, field ": " why)
 
 /* ---- the sender ------------------------------------------------------------------------------ */
 

@@ -1,13 +1,12 @@
 /* Descriptions: what a provider gives out. */
 #include "resource.h"
 
+#include <base/check.h>
 #include <endpoints/core/worker.h>
 #include <string.h>
 #include <transports/cuda/peer_memory.h>
 #include <transports/domain.h>
 #include <unistd.h>
-
-#define REFUSE(field, why) return weft__fail(WEFT_ERR_INVALID_PARAM, field ": " why)
 
 /* ---- values ---------------------------------------------------------------------------------- */
 

@@ -11,8 +11,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#define REFUSE(field, why) return weft__fail(WEFT_ERR_INVALID_PARAM, field ": " why)
-
 uint64_t weft__graph_now(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);

@@ -10,8 +10,6 @@
 #include <unistd.h>
 #include <weft/weft.h>
 
-#define REFUSE(field, why) return weft__fail(WEFT_ERR_INVALID_PARAM, field ": " why)
-
 /* ---- creation ------------------------------------------------------------------------------ */
 
 /*

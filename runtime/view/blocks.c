@@ -13,8 +13,6 @@
 #include <string.h>
 #include <talloc.h>
 
-#define REFUSE(field, why) return weft__fail(WEFT_ERR_INVALID_PARAM, field ": " why)
-
 struct two_rounds {
     weft_view_t *view;
     uint32_t root; /* VIEW_NO_ROOT: every process gets the result */

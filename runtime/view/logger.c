@@ -14,8 +14,6 @@
 #include <unistd.h>
 #include <weft/logger.h>
 
-#define REFUSE(field, why) return weft__fail(WEFT_ERR_INVALID_PARAM, field ": " why)
-
 enum { LINE = 4096 };
 
 struct weft_logger {

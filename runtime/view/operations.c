@@ -6,8 +6,6 @@
 #include <endpoints/core/worker.h>
 #include <endpoints/worker/drive.h>
 
-#define REFUSE(field, why) return weft__fail(WEFT_ERR_INVALID_PARAM, field ": " why)
-
 weft_status_t weft__view_root(weft_view_t *view, const weft_resource_set_t *set, bool optional,
                               uint32_t *root_p) {
     if (!view) REFUSE("view", "NULL");

@@ -9,8 +9,6 @@
 #include <endpoints/worker/drive.h>
 #include <talloc.h>
 
-#define REFUSE(field, why) return weft__fail(WEFT_ERR_INVALID_PARAM, field ": " why)
-
 /* ---- this process's ------------------------------------------------------------------------ */
 
 static const struct topology *topology_of(const weft_view_t *view) {

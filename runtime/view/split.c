@@ -16,8 +16,6 @@
 #include <string.h>
 #include <talloc.h>
 
-#define REFUSE(field, why) return weft__fail(WEFT_ERR_INVALID_PARAM, field ": " why)
-
 struct choice {
     uint32_t colour, key;
 };
