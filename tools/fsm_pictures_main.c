@@ -43,6 +43,10 @@ static int draw(const struct fsm_machine *m) {
 int main(int argc, char **argv) {
     unsigned n;
     int failed = 0;
+    if (argc > 2 || (argc == 2 && argv[1][0] == '-')) {
+        fputs("fsm-pictures [DIRECTORY]: writes a picture of each machine (docs/fsm)\n", stderr);
+        return 2;
+    }
     if (argc > 1) directory = argv[1];
     for (const struct fsm_machine *const *p = weft__fsm_machines(&n); n--; p++)
         failed |= write_as(*p, "txt", weft__fsm_print_text) ||

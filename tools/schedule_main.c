@@ -235,11 +235,19 @@ static uint32_t number(const char *option, const char *text, uint32_t least, uin
 
 int main(int argc, char **argv) {
     program_begin();
-    static const struct option options[] = {
-        {"collective", 1, 0, 'c'}, {"algorithm", 1, 0, 'a'}, {"ranks", 1, 0, 'n'},
-        {"count", 1, 0, 'e'},      {"root", 1, 0, 'r'},      {"radix", 1, 0, 'k'},
-        {"per-group", 1, 0, 'g'},  {"text", 0, 0, 't'},      {"svg", 0, 0, 's'},
-        {"cost", 0, 0, 'o'},       {"list", 0, 0, 'l'},      {0}};
+    static const struct option options[] = {{"collective", 1, 0, 'c'},
+                                            {"algorithm", 1, 0, 'a'},
+                                            {"ranks", 1, 0, 'n'},
+                                            {"count", 1, 0, 'e'},
+                                            {"root", 1, 0, 'r'},
+                                            {"radix", 1, 0, 'k'},
+                                            {"per-group", 1, 0, 'g'},
+                                            {"text", 0, 0, 't'},
+                                            {"svg", 0, 0, 's'},
+                                            {"cost", 0, 0, 'o'},
+                                            {"list", 0, 0, 'l'},
+                                            {"help", 0, 0, 'h'},
+                                            {0}};
     struct program p = {.shape = {.size = 4, .count = 8, .width = 1, .segment = 4, .per_group = 4}};
     const char *collective = NULL, *algorithm = NULL;
     void (*print)(const struct program *) = print_text;
@@ -255,6 +263,7 @@ int main(int argc, char **argv) {
         case 's': print = print_svg; break;
         case 'o': print = print_cost; break;
         case 'l': return program_end("schedule", list_all());
+        case 'h': fputs(usage, stdout); return program_end("schedule", 0);
         default: fputs(usage, stderr); return 2;
         }
     if (optind < argc || p.shape.root >= p.shape.size) {

@@ -8,6 +8,7 @@ test_every_algorithm_has_its_steps_printed() {
     while read -r collective algorithm _; do
         has "$collective $algorithm" "$($schedule --collective $collective --algorithm $algorithm --ranks 5)" '^rank 4'
     done <"$scratch/list"
+    has "its help" "$($schedule --help)" '^schedule --collective NAME'
     expect "an unknown one" "$($schedule --collective allreduce --algorithm no 2>/dev/null || echo $?)" 2
 }
 
