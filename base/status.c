@@ -33,12 +33,13 @@ static const struct status_text errors[] = {
     ERROR(NO_MEMORY, "Memory ran out.",
           "Raise the process's memory limit, or lower the sizes in the configuration."),
     ERROR(UNSUPPORTED, "The operation is not supported here.",
-          "weft-info shows what each transport supports and why one is missing."),
+          "The causes name what it lacks; weft-info shows what each transport supports and why one "
+          "is missing."),
     ERROR(NOT_FOUND, "The named object does not exist.", ""),
     ERROR(BUSY, "The object is in use.",
           "Close what uses it first, wait for the earlier call to complete, or call from outside "
           "the callback."),
-    ERROR(CANCELLED, "The operation was cancelled by its owner.", ""),
+    ERROR(CANCELLED, "The operation was cancelled, on this side or by the peer.", ""),
     ERROR(TIMED_OUT, "The deadline passed before the operation was done.",
           "Allow more time, or check that the peer makes progress."),
     ERROR(CLOSED, "The object was closed on this side.",
@@ -58,9 +59,8 @@ static const struct status_text errors[] = {
     ERROR(VERSION, "The peer uses another version of the wire protocol.",
           "Run the same version on both sides."),
     ERROR(TRUNCATED, "The message, address or key is longer than its buffer.",
-          "Pass a larger buffer. weft_tag_probe returns the length of a message; addresses and "
-          "keys have a "
-          "documented maximum."),
+          "Pass a larger buffer. weft_tag_probe returns the length of a message; the length that "
+          "came back is that of an address, a key or an invitation."),
     ERROR(TOO_BIG, "The size exceeds a limit.",
           "weft-info lists the limits; some of them are settings."),
     ERROR(QUOTA, "The peer exceeded its quota.",

@@ -179,7 +179,8 @@ typedef struct weft_layout weft_layout_t; /* weft/layout.h */
  * - `layout`, for operations that move no bytes of the program (flushes, closes, atomics,
  *   operations on regions) and for collectives;
  * - `layout`, for weft_put_pieces and weft_get_pieces, whose pieces have strides of their own;
- * - `completion`, for closes;
+ * - `completion`, for closes, and where the comment of an operation says so (agreements, safe
+ *   collectives, disassociations and others report by `done` alone);
  * - `deadline_ms`, for weft_worker_close and weft_team_close. The setting close.timeout limits each
  *   of their steps. For weft_ep_close it is the time after which the close becomes an abort; the
  *   handle is gone in either case.

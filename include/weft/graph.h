@@ -174,10 +174,11 @@ WEFT_API weft_status_t weft_graph_add_sized(size_t params_size, weft_graph_t *gr
 WEFT_API weft_status_t weft_graph_register(const char *name, weft_task_fn fn);
 
 /*
- * Runs all tasks, each once. A graph can run again; results are overwritten then. `done` is called
- * once: in the turn of `worker`, or on a thread of the graph if that is NULL. On the latter it must
- * not destroy the graph. Its status: OK; the error of the first task that failed; CANCELLED. After
- * an error the tasks that have not begun are skipped.
+ * Runs all tasks, each once. A graph can run again; results are overwritten then. `done`, not NULL,
+ * is called once: in the turn of `worker`, or on a thread of the graph if that is NULL. On the
+ * latter it must not destroy the graph. Its status: OK; the error of the first task that failed;
+ * CANCELLED; TIMED_OUT (weft_graph_set_deadline); with a team also PEER_FAILED. After an error the
+ * tasks that have not begun are skipped.
  *
  * Returns WEFT_IN_PROGRESS. Errors: INVALID_PARAM; BUSY; NO_MEMORY; FORKED.
  */
