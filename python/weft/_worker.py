@@ -83,15 +83,21 @@ class Worker(_core.Worker):
         self._by_address = set()
         self._allocators = {}
         self.on_endpoint = self._accepted
-        self.am_handler(HELLO, on_hello)
-        self.am_handler(AM_QUEUED, on_queued)
-        self.am_handler(FRAMES, on_frames)
+        super(Worker, self).am_handler(HELLO, on_hello)
+        super(Worker, self).am_handler(AM_QUEUED, on_queued)
+        super(Worker, self).am_handler(FRAMES, on_frames)
         _open_workers.add(self)
         self._be_driven()
         return self
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         pass
+
+    def am_handler(self, id: int, fn: Callable[[Any, _core.Message], Any] | None) -> None:
+        """Calls `fn(endpoint, message)` for each active message to `id`, 0 … 1020; None: for none any more."""
+        if not 0 <= id < FRAMES:
+            raise errors.InvalidParamError("id is %d: a program's are 0 to %d" % (id, FRAMES - 1))
+        super().am_handler(id, fn)
 
     # ---- waiting ----
 

@@ -166,6 +166,16 @@ class Other(Case):
             with self.assertRaises(weft.WeftError):
                 server.worker.am_handler(5000, print)
 
+    async def test_the_handlers_of_the_package_are_not_replaced(self):
+        async with pair() as (client, server):
+            for reserved in (1021, 1022, 1023):
+                for fn in (print, None):
+                    with self.assertRaises(weft.InvalidParamError):
+                        server.worker.am_handler(reserved, fn)
+            server.worker.am_handler(1020, lambda ep, message: None)
+            await client.send_frames([b"one", b"two"])
+            self.assertEqual([bytes(frame) for frame in await server.recv_frames()], [b"one", b"two"])
+
     async def test_a_large_message_that_its_handler_leaves_is_rejected(self):
         async with pair() as (client, server):
             server.worker.am_handler(8, lambda ep, m: None)
