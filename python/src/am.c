@@ -48,7 +48,7 @@ static PyObject *worker_am_handler(PyObject *self, PyObject *args) {
     struct worker *w = (struct worker *)self;
     unsigned id;
     PyObject *fn;
-    if (!PyArg_ParseTuple(args, "IO", &id, &fn) || weft__py_open(w) < 0) return NULL;
+    if (!PyArg_ParseTuple(args, "O&O", weft__py_u32, &id, &fn) || weft__py_open(w) < 0) return NULL;
     if (id > WEFT_AM_ID_MAX) return weft__py_raise(w->state, WEFT_ERR_INVALID_PARAM);
     if (!w->handlers) w->handlers = calloc(WEFT_AM_ID_MAX + 1, sizeof *w->handlers);
     if (!w->handlers) return PyErr_NoMemory();
@@ -97,8 +97,10 @@ static PyObject *ep_am_send(PyObject *self, PyObject *const *args, Py_ssize_t n)
     struct request *r = weft__py_request_with(ep->worker, GIVES_NONE, args[0], false);
     if (!r) return NULL;
     weft_op_t op = weft__py_op(r, deadline, flags);
-    return weft__py_posted(
-        r, weft_am_send(ep->handle, id, header, header_len, r->buffers.iovs, r->buffers.n, &op));
+    unsigned wire_id =
+        id < UINT32_MAX ? (unsigned)id : UINT32_MAX; /* too large is refused, not cut */
+    return weft__py_posted(r, weft_am_send(ep->handle, wire_id, header, header_len, r->buffers.iovs,
+                                           r->buffers.n, &op));
 }
 
 /* ---- the message ---- */

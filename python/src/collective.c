@@ -101,9 +101,9 @@ static int describe(struct state *state, PyObject *args, PyObject *keep, struct 
     Py_ssize_t count;
     unsigned root;
     void *from, *to;
-    if (!PyArg_ParseTuple(args, "iiiIOOn(OOOO)pOO", &kind, &type, &reduction, &root, &src, &dst,
-                          &count, &counts[0], &counts[1], &counts[2], &counts[3], &in_place,
-                          &tagged, &graph)) {
+    if (!PyArg_ParseTuple(args, "iiiO&OOn(OOOO)pOO", &kind, &type, &reduction, weft__py_u32, &root,
+                          &src, &dst, &count, &counts[0], &counts[1], &counts[2], &counts[3],
+                          &in_place, &tagged, &graph)) {
         return -1;
     }
     /* A scatter's root in place has its data in `src`. */

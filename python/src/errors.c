@@ -13,6 +13,17 @@ PyObject *weft__py_exception(struct state *state, weft_status_t status, const ch
                                  why ? why : weft_status_sentence(status));
 }
 
+int weft__py_u32(PyObject *number, void *u32_p) {
+    unsigned long long value = PyLong_AsUnsignedLongLong(number);
+    if (PyErr_Occurred()) return 0;
+    if (value > UINT32_MAX) {
+        PyErr_SetString(PyExc_OverflowError, "an int of more than 32 bits");
+        return 0;
+    }
+    *(uint32_t *)u32_p = (uint32_t)value;
+    return 1;
+}
+
 void *weft__py_raise_text(struct state *state, weft_status_t status, const char *text) {
     PyObject *exception = weft__py_exception(state, status, text);
     if (exception) PyErr_SetObject((PyObject *)Py_TYPE(exception), exception);

@@ -34,12 +34,15 @@ static struct memory *allocate(struct worker *w) {
     return m;
 }
 
-static PyObject *worker_alloc(PyObject *self, PyObject *args) {
+static PyObject *worker_alloc(PyObject *self, PyObject *args, PyObject *kwargs) {
+    static char *names[] = {"len", "rights", "expose", NULL};
     struct worker *w = (struct worker *)self;
     Py_ssize_t len;
     unsigned rights = WEFT_MEM_ALL;
     int expose = 0;
-    if (!PyArg_ParseTuple(args, "n|Ip", &len, &rights, &expose) || weft__py_open(w) < 0) {
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "n|O&p", names, &len, weft__py_u32, &rights,
+                                     &expose) ||
+        weft__py_open(w) < 0) {
         return NULL;
     }
     if (len < 0) return weft__py_raise_text(w->state, WEFT_ERR_INVALID_PARAM, "len is negative");
@@ -48,11 +51,15 @@ static PyObject *worker_alloc(PyObject *self, PyObject *args) {
     return m ? made(w, m, weft_mem_alloc(w->handle, len, &params, &m->handle)) : NULL;
 }
 
-static PyObject *worker_register(PyObject *self, PyObject *args) {
+static PyObject *worker_register(PyObject *self, PyObject *args, PyObject *kwargs) {
+    static char *names[] = {"buffer", "rights", NULL};
     struct worker *w = (struct worker *)self;
     PyObject *object;
     unsigned rights = WEFT_MEM_ALL;
-    if (!PyArg_ParseTuple(args, "O|I", &object, &rights) || weft__py_open(w) < 0) return NULL;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|O&", names, &object, weft__py_u32, &rights) ||
+        weft__py_open(w) < 0) {
+        return NULL;
+    }
     bool writes = rights & (WEFT_MEM_WRITE | WEFT_MEM_ATOMIC);
     weft_mem_params_t params = {.rights = rights};
     struct memory *m = allocate(w);
@@ -242,8 +249,8 @@ PyType_Spec weft__py_memory_spec = {
     Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots};
 
 PyMethodDef weft__py_memory_methods[] = {
-    {"alloc", worker_alloc, METH_VARARGS,
+    {"alloc", (PyCFunction)(void (*)(void))worker_alloc, METH_VARARGS | METH_KEYWORDS,
      "alloc(len, rights=7, expose=False) -> Memory: zeroed memory that peers on this host can map"},
-    {"register", worker_register, METH_VARARGS,
+    {"register", (PyCFunction)(void (*)(void))worker_register, METH_VARARGS | METH_KEYWORDS,
      "register(buffer, rights=7) -> Memory: the program's memory as a region"},
     {NULL, NULL, 0, NULL}};

@@ -186,7 +186,9 @@ static void on_split(weft_team_t *handle, weft_status_t status, void *arg) {
 static PyObject *team_split(PyObject *self, PyObject *args) {
     struct team *t = (struct team *)self;
     unsigned colour, key, deadline_ms = 0;
-    if (!PyArg_ParseTuple(args, "II|I", &colour, &key, &deadline_ms) || weft__py_team_open(t) < 0) {
+    if (!PyArg_ParseTuple(args, "O&O&|I", weft__py_u32, &colour, weft__py_u32, &key,
+                          &deadline_ms) ||
+        weft__py_team_open(t) < 0) {
         return NULL;
     }
     struct request *r = weft__py_awaited(t->worker, (PyObject *)weft__py_team_new(t->worker));
@@ -260,7 +262,8 @@ static PyObject *team_raised(PyObject *self, PyObject *unused) {
 static PyObject *team_endpoint(PyObject *self, PyObject *args) {
     struct team *t = (struct team *)self;
     unsigned rank;
-    if (!PyArg_ParseTuple(args, "I", &rank) || weft__py_team_open(t) < 0) return NULL;
+    if (!PyArg_ParseTuple(args, "O&", weft__py_u32, &rank) || weft__py_team_open(t) < 0)
+        return NULL;
     weft_ep_t *handle = weft_team_ep(t->handle, rank);
     if (!handle) return weft__py_raise(t->worker->state, WEFT_ERR_INVALID_PARAM);
     PyObject *ep = weft__py_ep_new(t->worker, handle);

@@ -38,8 +38,8 @@ static void on_ready(weft_view_t *handle, weft_status_t status, void *arg) {
 static PyObject *worker_view(PyObject *self, PyObject *args) {
     struct worker *w = (struct worker *)self;
     weft_view_params_t params = {.on_ready = on_ready};
-    if (!PyArg_ParseTuple(args, "|zzIII", &params.engine, &params.store, &params.rank, &params.size,
-                          &params.deadline_ms) ||
+    if (!PyArg_ParseTuple(args, "|zzO&O&I", &params.engine, &params.store, weft__py_u32,
+                          &params.rank, weft__py_u32, &params.size, &params.deadline_ms) ||
         weft__py_open(w) < 0) {
         return NULL;
     }
@@ -225,7 +225,7 @@ static PyObject *view_at(PyObject *self, PyObject *args) {
     unsigned rank;
     int refresh = 0;
     const weft_resource_set_t *set = NULL;
-    if (!PyArg_ParseTuple(args, "I|p", &rank, &refresh)) return NULL;
+    if (!PyArg_ParseTuple(args, "O&|p", weft__py_u32, &rank, &refresh)) return NULL;
     if (!v->handle) return weft__py_raise(v->worker->state, WEFT_ERR_CLOSED);
     struct worker *w = v->worker;
     bool turned = w->turning; /* called within a callback: the library refuses it */
@@ -247,7 +247,7 @@ static PyObject *view_fetch(PyObject *self, PyObject *args) {
     unsigned rank;
     int refresh = 0;
     unsigned long deadline_ms = 0;
-    if (!PyArg_ParseTuple(args, "I|pk", &rank, &refresh, &deadline_ms)) return NULL;
+    if (!PyArg_ParseTuple(args, "O&|pk", weft__py_u32, &rank, &refresh, &deadline_ms)) return NULL;
     if (!v->handle) return weft__py_raise(v->worker->state, WEFT_ERR_CLOSED);
     struct request *r = weft__py_request(v->worker, GIVES_NONE);
     if (!r) return NULL;
@@ -262,7 +262,8 @@ static PyObject *view_mine(PyObject *self, PyObject *unused) {
 static PyObject *view_split(PyObject *self, PyObject *args) {
     struct view *v = (struct view *)self;
     weft_view_split_params_t params = {.on_ready = on_ready};
-    if (!PyArg_ParseTuple(args, "II|I", &params.colour, &params.key, &params.deadline_ms)) {
+    if (!PyArg_ParseTuple(args, "O&O&|I", weft__py_u32, &params.colour, weft__py_u32, &params.key,
+                          &params.deadline_ms)) {
         return NULL;
     }
     if (!v->handle) return weft__py_raise(v->worker->state, WEFT_ERR_CLOSED);

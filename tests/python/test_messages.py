@@ -166,6 +166,12 @@ class Other(Case):
             with self.assertRaises(weft.WeftError):
                 server.worker.am_handler(5000, print)
 
+    async def test_an_id_of_more_than_32_bits_is_no_other_id(self):
+        async with pair() as (client, server):
+            server.worker.am_handler(3, lambda ep, message: self.fail("a message to another id"))
+            with self.assertRaises(weft.InvalidParamError):
+                await client.am(2**32 + 3, b"payload")
+
     async def test_the_handlers_of_the_package_are_not_replaced(self):
         async with pair() as (client, server):
             for reserved in (1021, 1022, 1023):

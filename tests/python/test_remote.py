@@ -21,7 +21,7 @@ class OneSided(Case):
         for scheme in ("tcp", "shm"):
             async with pair(scheme=scheme) as (client, server):
                 backing = bytearray(4096)
-                for region in (server.worker.alloc(4096), server.worker.register(backing)):
+                for region in (server.worker.alloc(len=4096, expose=True), server.worker.register(backing, rights=7)):
                     remote = Remote(client, pickle.loads(pickle.dumps(region.key())))
                     self.assertEqual(len(remote), 4096)
                     said = remote.describe()
@@ -81,7 +81,7 @@ class OneSided(Case):
 
     async def test_a_range_or_a_right_that_is_not_there_is_refused(self):
         async with pair() as (client, server):
-            region = server.worker.alloc(64, weft.rma.READ)
+            region = server.worker.alloc(64, rights=weft.rma.READ)
             remote = Remote(client, region.key())
             with self.assertRaises(weft.InvalidParamError):
                 await remote.get(bytearray(65))

@@ -159,6 +159,11 @@ class Collectives(unittest.TestCase):
                 await other.close()
             with self.assertRaises(weft.InvalidParamError):
                 team.endpoint(2)
+            for beyond in (2**32, -1):  # no other rank, cut to 32 bits
+                with self.assertRaises(OverflowError):
+                    team.endpoint(beyond)
+                with self.assertRaises(OverflowError):
+                    await team.bcast(bytearray(4), root=beyond)
             await other.flush()
             await team.barrier()
             await team.close()
