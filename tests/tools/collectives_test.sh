@@ -16,6 +16,14 @@ test_the_picture_is_what_is_drawn() {
     $schedule --collective allreduce --algorithm ring --ranks 8 --count 64 --svg | cmp - docs/allreduce-ring.svg
 }
 
+test_the_table_of_costs_is_that_of_the_schedules() {
+    $schedule --list | while read -r collective algorithm order; do
+        $schedule --collective "$collective" --algorithm "$algorithm" --ranks 8 --count 64 --cost |
+            sed -E "s/^(\\w+) (\\w+), 8 ranks: ([0-9]+) steps, ([0-9]+) bytes, depth ([0-9]+)\$/| \\1 | \\2 | \\3 | \\4 | \\5 | ${order:+yes} |/"
+    done >"$scratch/costs"
+    grep -E '^\| \w+ \| \w+ \| [0-9]+ \| [0-9]+ \|' docs/collectives.md | diff - "$scratch/costs"
+}
+
 test_the_choice_is_shown_with_the_settings() {
     has info "$(WEFT_COLL_ALGORITHMS=allreduce:-100=ring $info --collectives)" '0 to 100 *ring  \(by the settings\)'
     expect nonsense "$(WEFT_COLL_ALGORITHMS=nonsense $info --collectives 2>/dev/null || echo $?)" 1
