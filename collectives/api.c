@@ -29,14 +29,22 @@ weft_status_t weft_team_create_sized(size_t params_size, weft_worker_t *worker,
     return weft__team_create(worker, &known, 0, team_p);
 }
 
+weft_status_t weft__team_params_read(weft_team_params_t *known, const weft_team_params_t *params,
+                                     size_t params_size) {
+    weft_status_t st = weft__params_read(known, sizeof *known, params, params_size);
+    if (st < 0) return st;
+    if (known->exchange) REFUSE("params->exchange", "not NULL");
+    if (known->associated) REFUSE("params->associated", "set, and the other team is there");
+    return WEFT_OK;
+}
+
 weft_status_t weft_team_split_sized(size_t params_size, weft_team_t *parent, uint32_t colour,
                                     uint32_t key, const weft_team_params_t *params) {
     weft_team_params_t known;
     if (!parent) REFUSE("parent", "NULL");
     weft_status_t st = weft__worker_check(parent->worker);
-    if (st == WEFT_OK) st = weft__params_read(&known, sizeof known, params, params_size);
+    if (st == WEFT_OK) st = weft__team_params_read(&known, params, params_size);
     if (st < 0) return st;
-    if (known.exchange) REFUSE("params->exchange", "not NULL");
     return weft__team_split(parent, colour, key, &known);
 }
 
@@ -66,9 +74,8 @@ weft_status_t weft_team_grow_sized(size_t params_size, weft_team_t *team, uint32
     weft_team_params_t known;
     if (!team) REFUSE("team", "NULL");
     weft_status_t st = weft__worker_check(team->worker);
-    if (st == WEFT_OK) st = weft__params_read(&known, sizeof known, params, params_size);
+    if (st == WEFT_OK) st = weft__team_params_read(&known, params, params_size);
     if (st < 0) return st;
-    if (known.exchange) REFUSE("params->exchange", "not NULL");
     if (inviter >= team->size) REFUSE("inviter", "not below the team's size");
     if (n == 0 || n > JOINERS_MOST) REFUSE("n", "0, or more than 4096");
     return weft__team_grow(team, inviter, n, &known);
@@ -81,9 +88,8 @@ weft_status_t weft_team_join_sized(size_t params_size, weft_worker_t *worker,
     if (!worker) REFUSE("worker", "NULL");
     if (!invitation) REFUSE("invitation", "NULL");
     weft_status_t st = weft__worker_check(weft__worker_itself(worker));
-    if (st == WEFT_OK) st = weft__params_read(&known, sizeof known, params, params_size);
+    if (st == WEFT_OK) st = weft__team_params_read(&known, params, params_size);
     if (st < 0) return st;
-    if (known.exchange) REFUSE("params->exchange", "not NULL");
     return weft__team_join(worker, invitation, len, &known);
 }
 

@@ -219,6 +219,12 @@ static inline uint64_t team_eager(const weft_team_t *team, uint32_t rank) {
     return less ? EAGER_LEAST : team->eager;
 }
 
+/* ---- api.c */
+
+/* The parameters of a team that another one makes: it has that one's exchange. */
+weft_status_t weft__team_params_read(weft_team_params_t *known, const weft_team_params_t *params,
+                                     size_t params_size);
+
 /* ---- team.c */
 
 /* `epoch`: 0, or one more than that of the team whose members it continues. */

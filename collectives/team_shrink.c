@@ -128,9 +128,8 @@ weft_status_t weft_team_shrink_sized(size_t params_size, weft_team_t *team,
     weft_team_params_t known;
     if (!team) REFUSE("team", "NULL");
     weft_status_t st = weft__worker_check(team->worker);
-    if (st == WEFT_OK) st = weft__params_read(&known, sizeof known, params, params_size);
+    if (st == WEFT_OK) st = weft__team_params_read(&known, params, params_size);
     if (st < 0) return st;
-    if (known.exchange) REFUSE("params->exchange", "not NULL");
     struct shrink *s = weft__new(team->reactor, struct shrink);
     if (!s) return WEFT_ERR_NO_MEMORY;
     s->old = team;

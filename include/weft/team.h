@@ -43,8 +43,9 @@ typedef struct weft_team_params {
     uint32_t deadline_ms;    /* for the creation; 0: the setting team.timeout */
     uint32_t ranks_per_core; /* 0: computed from the members' hosts and cores */
     /*
-     * Not 0: associated mode (weft/resource.h). `exchange` must be NULL. Calls return
-     * NOT_ASSOCIATED until a resource is associated with the team, which makes its exchange.
+     * Not 0: associated mode (weft/resource.h), for weft_team_create alone. `exchange` must be
+     * NULL. Calls return NOT_ASSOCIATED until a resource is associated with the team, which makes
+     * its exchange.
      */
     int associated;
     /* for each collective whose descriptor has none; 0: the setting coll.timeout */

@@ -429,6 +429,26 @@ TEST(an_agreement_that_a_member_does_not_join_ends_by_its_deadline) {
     crew_down(&c);
 }
 
+/* It has the exchange of the other team, and so waits for no resource. */
+TEST(a_team_made_of_another_has_no_exchange_and_no_associated_mode) {
+    struct crew c;
+    const weft_team_params_t wrong[] = {{.exchange = weft_self_exchange()}, {.associated = 1}};
+    const weft_team_map_t all = {.kind = WEFT_MAP_FULL};
+    char bytes[WEFT_TEAM_INVITATION_MAX];
+    size_t len = sizeof bytes;
+    crew_up(&c, 2, "self,shm", NULL, NULL);
+    weft_team_t *team = c.rank[0].team;
+    CHECK_EQ(weft_team_invite(team, bytes, &len), WEFT_OK);
+    for (int i = 0; i < 2; i++) {
+        CHECK_EQ(weft_team_split(team, 0, 0, &wrong[i]), WEFT_ERR_INVALID_PARAM);
+        CHECK_EQ(weft_team_subset(team, &all, &wrong[i]), WEFT_ERR_INVALID_PARAM);
+        CHECK_EQ(weft_team_shrink(team, &wrong[i]), WEFT_ERR_INVALID_PARAM);
+        CHECK_EQ(weft_team_grow(team, 0, 1, &wrong[i]), WEFT_ERR_INVALID_PARAM);
+        CHECK_EQ(weft_team_join(c.rank[1].worker, bytes, len, &wrong[i]), WEFT_ERR_INVALID_PARAM);
+    }
+    crew_down(&c);
+}
+
 TEST(an_agreement_refuses_what_it_cannot_do) {
     struct crew c;
     weft_completion_t completion = {.count = 0};
