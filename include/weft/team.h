@@ -37,7 +37,11 @@ WEFT_API const weft_exchange_t *weft_self_exchange(void);
 typedef struct weft_team_params {
     /* copied; its `arg` must live until the team is ready or has failed */
     const weft_exchange_t *exchange;
-    /* called once, with the outcome */
+    /*
+     * Called once, with the outcome. It alone brings the handle of a team that another one makes
+     * (weft_team_split and those below it). Without it the program has none, and that team ends
+     * with its worker.
+     */
     void (*on_ready)(weft_team_t *team, weft_status_t status, void *arg);
     void *arg;
     uint32_t deadline_ms;    /* for the creation; 0: the setting team.timeout */
