@@ -62,9 +62,10 @@ PROGRAMS := $(wildcard tools/*_main.c)
 EXPLORE := $(call objects,$(wildcard fsm/explore/*.c))
 TOOLS_SHARED := $(call objects,$(call shared_in,tools,_main))
 dashed = $(subst _,-,$(1))
+# Not those of tools for fsm-pictures, which draws each machine that is linked in.
 program_of = $(OUT)/tools/$(call dashed,$(patsubst tools/%_main.c,%,$(1)))
 define program
-$(call program_of,$(1)): $(call objects,$(1)) $(TOOLS_SHARED) $(EXPLORE) $(OUT)/libweft.a
+$(call program_of,$(1)): $(call objects,$(1)) $(if $(filter tools/fsm_pictures_main.c,$(1)),,$(TOOLS_SHARED)) $(EXPLORE) $(OUT)/libweft.a
 	@mkdir -p $$(@D)
 	$(CC) $(CFLAGS) $(LDFLAGS) -o $$@ $$(filter %.o,$$^) $$(WHOLE) $(LIBS)
 programs: $(call program_of,$(1))
