@@ -140,6 +140,16 @@ test_processes_find_each_other() {
     done
 }
 
+test_a_job_without_descriptors_says_so() {
+    for n in 4 5 6 7 8; do
+        code=0
+        bash -c "ulimit -n $n; exec $run -n 1 true" 2>"$scratch/err" </dev/null || code=$?
+        expect "$n descriptors" $code 126
+        expect "$n descriptors" "$(wc -l <"$scratch/err")" 1
+        has "$n descriptors" "$(cat "$scratch/err")" '^weft-run: .*: Too many open files$'
+    done
+}
+
 test_a_broken_environment_is_notified() {
     for broken in WEFT_RUN_RANK=1 'WEFT_RUN_FD=0 WEFT_RUN_RANK=0 WEFT_RUN_SIZE=2' \
         'WEFT_RUN_FD=x WEFT_RUN_RANK=0 WEFT_RUN_SIZE=2' 'WEFT_RUN_FD=3 WEFT_RUN_RANK=2 WEFT_RUN_SIZE=2'; do

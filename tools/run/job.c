@@ -256,8 +256,24 @@ static int code_of_job(const struct running *r) {
     return error && r->job.code == 0 ? code_of_output(&r->outputs) : r->job.code;
 }
 
+/* libev aborts when it finds none for its set of descriptors and for its signals. */
+static bool has_descriptors(void) {
+    enum { OF_LOOP = 3 };
+    int fd[OF_LOOP], n = 0;
+    while (n < OF_LOOP && (fd[n] = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 0)) >= 0) n++;
+    int error = n < OF_LOOP && errno == EMFILE ? EMFILE : 0;
+    for (int i = 0; i < n; i++) close(fd[i]);
+    errno = error;
+    return error == 0;
+}
+
 int job_run(const struct job_params *params) {
-    struct running r = {.params = params, .loop = ev_default_loop(0)};
+    struct running r = {.params = params};
+    if (!has_descriptors()) {
+        fprintf(stderr, "%s: no descriptors for the job: %s\n", params->tool, strerror(errno));
+        return JOB_CODE_NOT_RUN;
+    }
+    r.loop = ev_default_loop(0);
     fsm_init(&r.job.fsm, &port, JOB_RUNNING, 1);
     if (r.loop) r.serving = serving_open(r.loop, params->tool, params->n);
     r.processes = calloc(params->n, sizeof r.processes[0]);
