@@ -159,11 +159,13 @@ test_a_fork_that_saves_leaves_the_clients_alone() {
 test_clients_that_are_killed_leave_nothing() {
     begin
     for doing in 'traffic 20' 'batch 10000000' 'mixed 10000000'; do
-        weft $doing >/dev/null 2>&1 &
+        "$built/weft-redis-cli" "$uri" $doing >/dev/null 2>&1 & # itself: a signal to timeout would leave it alive
         client=$!
         sleep 0.2
-        kill -9 $client $(pgrep -P $client) 2>/dev/null || true
-        wait $client 2>/dev/null || true
+        kill -9 $client || fail "the client of $doing has ended"
+        code=0
+        wait $client 2>/dev/null || code=$?
+        expect "$doing" $code 137
     done
     expect get "$(redis set a 1)$(weft get a)" OK1
 }
