@@ -132,7 +132,9 @@ def tests(programs_of = [], deps = {}, data = {}, exclusive = [], modes = [], on
     """One test program for each <room>/*_test.c, linked with the whole library, named "room/file_test".
 
     Other *.c of such a folder (scenarios, a checker) are linked to all of its tests. A *_test.sh or
-    *_test.py is run as it is. A test runs where the tree's text and `tools/`, `examples/` lie as in the checkout.
+    *_test.py is run as it is, where the tree's text lies as in the checkout; so are the C tests of `programs_of`, with
+    `tools/` and `examples/`. Of the other C tests few read a file of the tree, and a link to each file for each of them
+    takes longer than most of them do.
 
     Args:
       programs_of: folders whose tests start programs of tools/ and examples/.
@@ -174,7 +176,7 @@ def tests(programs_of = [], deps = {}, data = {}, exclusive = [], modes = [], on
             name = name,
             srcs = [source],
             copts = COPTS,
-            data = ["//:text"] + (programs_built if folder in programs_of else []) + data.get(name, []),
+            data = (["//:text"] + programs_built if folder in programs_of else []) + data.get(name, []),
             linkopts = ["-lm"],
             linkstatic = True,
             shard_count = shards.get(name),
