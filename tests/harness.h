@@ -3,6 +3,7 @@
 #ifndef WEFT_TESTS_HARNESS_H
 #define WEFT_TESTS_HARNESS_H
 
+#include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
 #include <stdbool.h>
@@ -12,18 +13,21 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+enum { TEST_OK, TEST_FAILED, TEST_SKIPPED, TEST_LEFT_OUT };
+
 struct test {
     const char *name;
     void (*run)(void);
     struct test *next;
+    int result;
 };
 static struct test *test_first, **test_last = &test_first;
 static jmp_buf test_out;
-static int test_result; /* 0 ok, 1 failed, 2 skipped */
+static int test_result;
 
 #define TEST(name_)                                                   \
     static void name_(void);                                          \
-    static struct test test_##name_ = {#name_, name_, NULL};          \
+    static struct test test_##name_ = {.name = #name_, .run = name_}; \
     __attribute__((constructor)) static void test_add_##name_(void) { \
         *test_last = &test_##name_;                                   \
         test_last = &test_##name_.next;                               \
@@ -34,7 +38,7 @@ static int test_result; /* 0 ok, 1 failed, 2 skipped */
     do {                                                        \
         if (!(cond)) {                                          \
             printf("  %s:%d: %s\n", __FILE__, __LINE__, #cond); \
-            test_result = 1;                                    \
+            test_result = TEST_FAILED;                          \
             longjmp(test_out, 1);                               \
         }                                                       \
     } while (0)
@@ -44,7 +48,7 @@ static int test_result; /* 0 ok, 1 failed, 2 skipped */
         if (check_a != check_b) {                                                               \
             printf("  %s:%d: %s is %lld, not %s (%lld)\n", __FILE__, __LINE__, #a, check_a, #b, \
                    check_b);                                                                    \
-            test_result = 1;                                                                    \
+            test_result = TEST_FAILED;                                                          \
             longjmp(test_out, 1);                                                               \
         }                                                                                       \
     } while (0)
@@ -52,7 +56,7 @@ static int test_result; /* 0 ok, 1 failed, 2 skipped */
 #define SKIP(reason)                       \
     do {                                   \
         printf("  skipped: %s\n", reason); \
-        test_result = 2;                   \
+        test_result = TEST_SKIPPED;        \
         longjmp(test_out, 1);              \
     } while (0)
 
@@ -80,20 +84,41 @@ static bool test_is_of_this_shard(int index) {
     return index % test_number("TEST_TOTAL_SHARDS", 1) == test_number("TEST_SHARD_INDEX", 0);
 }
 
+/* The cases as Bazel and others read them. Bazel makes a file without cases, by a shell and ten
+ * more processes, where a program writes none. */
+static void test_report(const char *path) {
+    static const char *const ended[] = {"", "<failure/>", "<skipped/>"};
+    FILE *out = path ? fopen(path, "we") : NULL;
+    if (!out) return;
+    fprintf(out,
+            "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites>\n  <testsuite name=\"%s\">\n",
+            program_invocation_short_name);
+    for (struct test *t = test_first; t; t = t->next) {
+        if (t->result == TEST_LEFT_OUT) continue;
+        fprintf(out, "    <testcase name=\"%s\">%s</testcase>\n", t->name, ended[t->result]);
+    }
+    fprintf(out, "  </testsuite>\n</testsuites>\n");
+    fclose(out);
+}
+
 /* Runs all tests, or those whose names contain argv[1]. A line per test: "ok NAME", "not ok
  * NAME", "skip NAME". */
 int main(int argc, char **argv) {
+    static const char *const outcome[] = {"ok", "not ok", "skip"};
     volatile int failed = 0, index = 0;
     setvbuf(stdout, NULL, _IOLBF, 0);
     test_permit_descriptors();
     for (struct test *volatile t = test_first; t; t = t->next) {
+        t->result = TEST_LEFT_OUT;
         if (argc > 1 && !strstr(t->name, argv[1])) continue;
         if (!test_is_of_this_shard(index++)) continue;
-        test_result = 0;
+        test_result = TEST_OK;
         if (setjmp(test_out) == 0) t->run();
-        printf("%s %s\n", test_result == 1 ? "not ok" : test_result == 2 ? "skip" : "ok", t->name);
-        failed += test_result == 1;
+        t->result = test_result;
+        printf("%s %s\n", outcome[test_result], t->name);
+        failed += test_result == TEST_FAILED;
     }
+    test_report(getenv("XML_OUTPUT_FILE"));
     return failed != 0;
 }
 #endif
