@@ -83,7 +83,7 @@ struct message {
 static void cross(void *arg, unsigned k) {
     struct message *m = arg;
     struct two *t = &m->t;
-    struct end end[2] = {{{0}}};
+    struct end end[2] = {0};
     unsigned armed = *gpu.fail_call;
     *gpu.fail_call = 0;
     char *from = m->ways & FROM_DEVICE ? filled(LEN, k) : host;
@@ -152,7 +152,7 @@ struct bytes {
 /* An endpoint whose stream lacks bytes cannot go on: each run has one of its own. */
 static void stream(void *arg, unsigned k) {
     struct two t;
-    struct end end[2] = {{{0}}};
+    struct end end[2] = {0};
     unsigned armed = *gpu.fail_call;
     size_t len = 0;
     *gpu.fail_call = 0;
