@@ -22,6 +22,7 @@ struct graph {
     struct task **task;
     uint32_t n_tasks;
     bool running;
+    bool is_left; /* to its worker, which has the reference */
 };
 
 /* ---- on the graph's threads ---- */
@@ -165,8 +166,66 @@ static void destroy_running(weft_graph_t *handle, struct worker *w) {
     if (w->handle) weft_worker_wake(w->handle);
 }
 
+static void destroy(struct graph *g);
+
+static void destroy_held(struct graph *g) {
+    Py_INCREF((PyObject *)g);
+    destroy(g); /* which may call the program */
+    Py_DECREF((PyObject *)g);
+}
+
+void weft__py_graphs_drop(struct worker *w) {
+    for (struct graph *g = w->graphs, *next; g; g = next) {
+        next = g->next;
+        if (!g->is_left) continue;
+        destroy_held(g);
+        next = w->graphs;
+    }
+}
+
+int weft__py_graphs_traverse(struct worker *w, visitproc visit, void *arg) {
+    for (struct graph *g = w->graphs; g; g = g->next)
+        if (g->is_left) Py_VISIT((PyObject *)g);
+    return 0;
+}
+
+static void drop_on_owner(void *arg) {
+    struct worker *w = arg;
+    PyThreadState *was;
+    if (!weft__py_enter(w, &was)) return;
+    weft__py_graphs_drop(w);
+    weft__py_leave(w, was);
+}
+
+/* A team's graph is its worker's to destroy. Another graph object takes its place until the
+ * worker's next turn. False: the worker takes no more functions, or there is no memory. */
+static bool leave_to_owner(struct graph *g) {
+    struct worker *w = g->team->worker;
+    struct graph *other = (struct graph *)PyType_GenericAlloc(g->state->graph, 0);
+    if (!other) PyErr_Clear();
+    if (!other || weft_worker_post(w->handle, drop_on_owner, w) < 0) {
+        Py_XDECREF((PyObject *)other);
+        return false;
+    }
+    other->state = g->state;
+    other->team = (struct team *)Py_NewRef((PyObject *)g->team);
+    other->is_left = true;
+    other->handle = take_handle(g);
+    enlist(other, w);
+    return true;
+}
+
+static bool is_elsewhere(const struct graph *g) {
+    struct worker *w = g->team ? g->team->worker : NULL;
+    return g->handle && w && w->handle && !g->running && !g->is_left && !weft__py_is_owner(w);
+}
+
 /* The threads may wait for the interpreter's lock. */
 static void destroy(struct graph *g) {
+    if (is_elsewhere(g) && leave_to_owner(g)) {
+        drop_results(g);
+        return;
+    }
     weft_graph_t *handle = take_handle(g);
     if (!handle) return;
     if (g->team && g->running) {
@@ -176,6 +235,9 @@ static void destroy(struct graph *g) {
         Py_END_ALLOW_THREADS
     }
     drop_results(g);
+    bool was_left = g->is_left;
+    g->is_left = false;
+    if (was_left) Py_DECREF((PyObject *)g); /* the caller has one, too */
 }
 
 static PyObject *graph_destroy(PyObject *self, PyObject *unused) {
@@ -197,9 +259,7 @@ int weft__py_graphs_end(struct worker *w, const struct team *team) {
             weft__py_raise_text(g->state, WEFT_ERR_BUSY, "a graph of the team runs");
             return -1;
         }
-        Py_INCREF((PyObject *)g);
-        destroy(g); /* which may call the program */
-        Py_DECREF((PyObject *)g);
+        destroy_held(g);
         g = w->graphs;
     }
     return 0;

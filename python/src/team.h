@@ -23,6 +23,9 @@ int weft__py_team_open(struct team *team);
 /* graph.c: destroys the graphs of the team, NULL: of all of the worker's, which must not outlive
  * it. Errors: -1 and BusyError, within a callback, if one runs. */
 int weft__py_graphs_end(struct worker *worker, const struct team *team);
+/* Those that another thread dropped, which the worker destroys. */
+void weft__py_graphs_drop(struct worker *worker);
+int weft__py_graphs_traverse(struct worker *worker, visitproc visit, void *arg);
 
 /* collective.c */
 PyObject *weft__py_coll(PyObject *team, PyObject *args);

@@ -76,12 +76,15 @@ static int traverse(PyObject *self, visitproc visit, void *arg) {
     Py_VISIT(w->context);
     Py_VISIT(w->ep_type);
     Py_VISIT(w->on_endpoint);
+    int stop = weft__py_graphs_traverse(w, visit, arg);
+    if (stop) return stop;
     return weft__py_am_traverse(w, visit, arg);
 }
 
 static int clear(PyObject *self) {
     struct worker *w = (struct worker *)self;
     weft__py_am_clear(w);
+    weft__py_graphs_drop(w);
     Py_CLEAR(w->on_endpoint);
     return 0;
 }

@@ -1,6 +1,7 @@
 """Objects whose last reference goes: on another thread, in a callback of a weak reference, while the worker closes."""
 import asyncio
 import gc
+import os
 import socket
 import threading
 import unittest
@@ -20,6 +21,10 @@ def drop_elsewhere(box):
     thread = threading.Thread(target=box.clear)
     thread.start()
     thread.join()
+
+
+def n_threads():
+    return len(os.listdir("/proc/self/task"))
 
 
 async def until(holds):
@@ -280,6 +285,65 @@ class Graphs(unittest.TestCase):
 
         for end in (close, destroy, close_team, release):
             asyncio.run(body(end))
+
+    def test_one_of_a_team_is_destroyed_by_its_workers_thread(self):
+        async def body():
+            worker = weft.Worker(settings={"log.level": "none"})
+            team = await teams.create(worker, "self")
+            before = n_threads()
+            box = [Graph(3, team=team)]
+            box[0].add(lambda: 5)
+            await box[0].run()
+            with_graph = n_threads()
+            self.assertGreater(with_graph, before)
+            drop_elsewhere(box)
+            self.assertGreaterEqual(n_threads(), with_graph)  # nothing has driven the worker since
+            await until(lambda: n_threads() == before)
+            await team.close()
+            await worker.close()
+
+        asyncio.run(body())
+
+    def test_one_of_a_team_that_closes_after_another_thread_dropped_it(self):
+        async def body(end):
+            worker = weft.Worker(settings={"log.level": "none"})
+            team = await teams.create(worker, "self")
+            box = [Graph(2, team=team)]
+            box[0].add(lambda: 5)
+            await box[0].run()
+            drop_elsewhere(box)
+            await end(worker, team)
+            if not worker.closed:
+                await worker.close()
+
+        async def close(worker, team):
+            await worker.close()
+
+        async def destroy(worker, team):
+            worker.destroy()
+
+        async def close_team(worker, team):
+            await team.close()
+
+        for end in (close, destroy, close_team):
+            asyncio.run(body(end))
+
+    def test_one_of_a_team_that_another_thread_dropped_keeps_no_worker(self):
+        worker = weft.Worker(settings={"log.level": "error"})
+
+        async def makes():
+            team = await teams.create(worker, "self")
+            graph = Graph(1, team=team)
+            graph.add(lambda: 5)
+            await graph.run()
+            return [graph]
+
+        box = worker.run(makes())
+        drop_elsewhere(box)
+        gone = weakref.ref(worker)
+        del worker, makes
+        gc.collect()
+        self.assertIsNone(gone())
 
     def test_one_that_another_thread_drops_ends(self):
         ran = []
