@@ -250,25 +250,34 @@ static void learn_who_left(const struct line_run *run) {
 /*
  * A member that does not wait for those who read its line takes the next one for itself, which they
  * have had since its last use; and who reads takes it, too, since it may be the next root. After
- * the fence, which would wait for it. Where each waits for all, a reader may be looking at it
- * already, and would have to fetch it twice.
+ * the fence, which would wait for it.
  */
 static void take_next_line(const struct line_run *run) {
     const weft_team_t *team = run->team;
-    if (team->per_core == 1 && run->kind->readers != FROM_ALL && run->put <= SEGMENT_PART)
+    if (team->per_core == 1 && run->put <= SEGMENT_PART)
         prefetch_to_write(segment_line(team->segment, run->use + 1, team->rank));
 }
 
-static void leave_line(const struct line_run *run) {
+/*
+ * Where each waits for all, no member is ahead, and our next line says it: who then runs ahead has
+ * room for one use less until we leave the next. Nor is that line taken: a reader may be looking at
+ * it already, and would have to fetch it twice.
+ */
+static void publish_left(const struct line_run *run) {
     weft_team_t *team = run->team;
-    struct team_lines *lines = &team->lines;
-    take_result(run);
-    learn_who_left(run);
-    lines->left_by[team->rank] = ++lines->left;
-    atomic_store_explicit(&team->segment->member[team->rank].left, lines->left,
+    if (run->kind->readers == FROM_ALL) return;
+    atomic_store_explicit(&team->segment->member[team->rank].left, team->lines.left,
                           memory_order_release);
     weft__shared_wake(team, FOR_ROOM);
     take_next_line(run);
+}
+
+static void leave_line(const struct line_run *run) {
+    struct team_lines *lines = &run->team->lines;
+    take_result(run);
+    learn_who_left(run);
+    lines->left_by[run->team->rank] = ++lines->left;
+    publish_left(run);
 }
 
 /* ---- within the call ------------------------------------------------------------------------- */

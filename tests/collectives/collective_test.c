@@ -337,8 +337,16 @@ TEST(a_scan_ends_where_those_above_have_not_begun) {
     crew_down(&c);
 }
 
+static void barrier_of(struct crew *c) {
+    for (int r = 0; r < 2; r++) {
+        expect_outcome(&c->rank[r]);
+        posted(&c->rank[r], weft_barrier(c->rank[r].team, OP_OF(&c->rank[r])));
+    }
+    UNTIL(c, c->rank[0].outcome_calls == 1 && c->rank[1].outcome_calls == 1);
+}
+
 /* The other has not begun: the root's lines are full, or its annexes, after `ahead` calls. */
-static void run_ahead_by(uint32_t n_words, unsigned ahead) {
+static void run_ahead_by(uint32_t n_words, unsigned ahead, bool after_barrier) {
     struct crew c;
     enum { MOST = 2 * SEGMENT_LINES, WORDS = 64 };
     static int32_t words[MOST][WORDS], got[WORDS];
@@ -347,6 +355,7 @@ static void run_ahead_by(uint32_t n_words, unsigned ahead) {
     crew_workers(&c, 2, "self,shm", NULL, 0);
     c.ranks_per_core = 1;
     crew_teams(&c);
+    if (after_barrier) barrier_of(&c);
     expect_outcome(root);
     for (unsigned i = 0; i < all; i++) {
         words[i][n_words - 1] = 100 + (int32_t)i;
@@ -365,11 +374,16 @@ static void run_ahead_by(uint32_t n_words, unsigned ahead) {
 }
 
 TEST(a_root_runs_ahead_by_as_many_lines_as_there_are_and_no_further) {
-    run_ahead_by(1, SEGMENT_LINES);
+    run_ahead_by(1, SEGMENT_LINES, false);
 }
 
 TEST(a_root_runs_ahead_by_as_many_annexes_as_there_are_and_no_further) {
-    run_ahead_by(64, SEGMENT_CHANNELS);
+    run_ahead_by(64, SEGMENT_CHANNELS, false);
+}
+
+TEST(a_root_runs_ahead_by_one_less_after_a_collective_in_which_each_waits_for_all) {
+    run_ahead_by(1, SEGMENT_LINES - 1, true);
+    run_ahead_by(64, SEGMENT_CHANNELS - 1, true);
 }
 
 static const char by_copies[] =

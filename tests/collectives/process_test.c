@@ -63,10 +63,11 @@ TEST(processes_work_together_by_a_line_of_each) {
     }
 }
 
-/* Rank 0 runs ahead until its lines are full, and sleeps over it. Rank 1 takes the first and leaves
- * it: that has to wake rank 0, which would else sleep until some timer of its own. */
+/* Rank 0 runs ahead until its lines are full, which is by one less after a barrier, and sleeps over
+ * it. Rank 1 takes the first and leaves it: that has to wake rank 0, which would else sleep until
+ * some timer of its own. */
 static void run_ahead(struct process *p) {
-    enum { AHEAD = SEGMENT_LINES, ALL = 2 * AHEAD };
+    enum { AHEAD = SEGMENT_LINES - 1, ALL = 2 * SEGMENT_LINES };
     uint64_t own = weft_worker_count(p->worker, "coll.oneshot"); /* the team's */
     if (p->rank == 0) p->page->number[0] = (uint64_t)getpid();
     if (weft_barrier_wait(p->team) < 0) _exit(36);
