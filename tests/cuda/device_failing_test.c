@@ -203,7 +203,7 @@ struct one_sided {
 static void moves(void *arg, unsigned k) {
     struct one_sided *o = arg;
     struct two *t = &o->r.t;
-    struct end end[3] = {{{0}}};
+    struct end end[3] = {0};
     unsigned armed = *gpu.fail_call;
     *gpu.fail_call = 0;
     char *local = o->local_on_host ? host : filled(LEN, k);
