@@ -259,14 +259,15 @@ static void take_next_line(const struct line_run *run) {
 }
 
 /*
- * Where each waits for all, no member is ahead, and our next line says it: who then runs ahead has
- * room for one use less until we leave the next. Nor is that line taken: a reader may be looking at
- * it already, and would have to fetch it twice.
+ * Where each waits for all, no member is ahead, and our next line says it, unless we have written
+ * that already: who then runs ahead has room for one use less until we leave the next. Nor is that
+ * line taken: a reader may be looking at it already, and would have to fetch it twice.
  */
 static void publish_left(const struct line_run *run) {
     weft_team_t *team = run->team;
-    if (run->kind->readers == FROM_ALL) return;
-    atomic_store_explicit(&team->segment->member[team->rank].left, team->lines.left,
+    const struct team_lines *lines = &team->lines;
+    if (run->kind->readers == FROM_ALL && lines->left == lines->entered) return;
+    atomic_store_explicit(&team->segment->member[team->rank].left, lines->left,
                           memory_order_release);
     weft__shared_wake(team, FOR_ROOM);
     take_next_line(run);

@@ -429,6 +429,34 @@ static void note_outcome(weft_status_t status, void *arg) {
 
 /* One begins them all at once, the others one after the other, in their turns: its lines are
  * full long before theirs. */
+/* All that a member posts is in progress at a time, and each waits for all: what their lines say of
+ * who has left was written before any had. */
+static void many_in_progress(uint32_t n_words) {
+    enum { RANKS = 3, OPS = 2 * SEGMENT_LINES + 3, WORDS = 64 };
+    struct crew c;
+    static int32_t mine[RANKS][WORDS], sum[RANKS][OPS][WORDS];
+    crew_up(&c, RANKS, "self,shm", "coll.algorithms", by_lines);
+    for (unsigned r = 0; r < RANKS; r++) {
+        mine[r][n_words - 1] = 1 << r;
+        for (int i = 0; i < OPS; i++) sum[r][i][n_words - 1] = 0;
+        for (int i = 0; i + 1 < OPS; i++)
+            CHECK(weft_allreduce(c.rank[r].team, mine[r], sum[r][i], n_words, WEFT_INT32, WEFT_SUM,
+                                 NULL) >= 0);
+        expect_outcome(&c.rank[r]);
+        posted(&c.rank[r], weft_allreduce(c.rank[r].team, mine[r], sum[r][OPS - 1], n_words,
+                                          WEFT_INT32, WEFT_SUM, OP_OF(&c.rank[r])));
+    }
+    for (unsigned r = 0; r < RANKS; r++) UNTIL(&c, c.rank[r].outcome_calls == 1);
+    for (unsigned r = 0; r < RANKS; r++)
+        for (int i = 0; i < OPS; i++) CHECK_EQ(sum[r][i][n_words - 1], (1 << RANKS) - 1);
+    crew_down(&c);
+}
+
+TEST(more_collectives_of_all_may_be_in_progress_than_there_are_lines_or_annexes) {
+    many_in_progress(1);
+    many_in_progress(64);
+}
+
 TEST(who_runs_ahead_waits_for_the_lines_of_those_behind) {
     enum { RANKS = 3, OPS = 23 };
     struct crew c;
