@@ -248,9 +248,8 @@ static void learn_who_left(const struct line_run *run) {
 }
 
 /*
- * A member that does not wait for those who read its line takes the next one for itself, which they
- * have had since its last use; and who reads takes it, too, since it may be the next root. After
- * the fence, which would wait for it.
+ * Fetches our next line for writing: the others have it since its last use. A member that only read
+ * does so, too, since it may be the next root. It stands behind the fence, which would wait for it.
  */
 static void take_next_line(const struct line_run *run) {
     const weft_team_t *team = run->team;
@@ -259,9 +258,10 @@ static void take_next_line(const struct line_run *run) {
 }
 
 /*
- * Where each waits for all, no member is ahead, and our next line says it, unless we have written
- * that already: who then runs ahead has room for one use less until we leave the next. Nor is that
- * line taken: a reader may be looking at it already, and would have to fetch it twice.
+ * Where each member waits for all, none is ahead of the others. Then our next line says that we
+ * have left, unless it is written already. A member that runs ahead after that has room for one use
+ * less, until we leave the next one. Our next line is not fetched for writing either: a reader may
+ * look at it already, and would have to fetch it twice.
  */
 static void publish_left(const struct line_run *run) {
     weft_team_t *team = run->team;

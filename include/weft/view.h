@@ -64,6 +64,7 @@ typedef struct weft_view_params {
 
 /*
  * Creates a view with one reference. Returns WEFT_OK and the handle; on_ready reports the outcome.
+ * Release the last reference before the worker closes: a view that is left then is never freed.
  * After a failed creation the view must still be released. `params` may be NULL. MPI's own
  * initialization blocks within the call.
  *

@@ -1,6 +1,6 @@
 /* Each call of the driver fails in turn while device memory is sent, received, put and got. Each
  * operation ends once, with its bytes or by one named error, and the next one works. */
-#include <tests/cuda/device.h>
+#include <tests/cuda/patterns.h>
 #include <tests/support/rma_peers.h>
 #include <weft/rma.h>
 
@@ -10,18 +10,6 @@ static char out[LEN], in[LEN], host[LEN];
 static const weft_setting_t chunks[] = {
     {"cuda.chunk", "64k"}, {"cuda.depth", "2"}, {"cuda.blocking", "1k"}, {"rma.max_keys", "1024"}};
 enum { N_CHUNKS = sizeof chunks / sizeof *chunks };
-
-static char *filled(size_t len, unsigned seed) {
-    char *device = gpu_alloc(len);
-    pattern(out, len, seed);
-    gpu.write(device, out, len);
-    return device;
-}
-static bool holds(const char *device, size_t len, unsigned seed) {
-    pattern(out, len, seed);
-    gpu.read(in, device, len);
-    return memcmp(in, out, len) == 0;
-}
 
 /* What one end of an operation was notified of. */
 struct end {

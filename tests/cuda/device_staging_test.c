@@ -1,5 +1,5 @@
 /* Large messages of device memory: through staging buffers, while the worker goes on. */
-#include <tests/cuda/device.h>
+#include <tests/cuda/patterns.h>
 #include <tests/support/rma_peers.h>
 #include <weft/layout.h>
 
@@ -15,18 +15,6 @@ static void staged_up(struct two *t, const char *transport, const weft_setting_t
     two_workers(t, transport, settings, n);
     two_dial(t);
     UNTIL(t, t->ready && t->back);
-}
-
-static char *filled(size_t len, unsigned seed) {
-    char *device = gpu_alloc(len);
-    pattern(out, len, seed);
-    gpu.write(device, out, len);
-    return device;
-}
-static bool holds(const char *device, size_t len, unsigned seed) {
-    pattern(out, len, seed);
-    gpu.read(in, device, len);
-    return memcmp(in, out, len) == 0;
 }
 
 /* ---- the bytes ------------------------------------------------------------------------------- */
@@ -118,6 +106,7 @@ TEST_EACH(strides_and_mixed_pieces_are_staged) {
     CHECK(sent.status == WEFT_OK && received.status == WEFT_OK);
     gpu.read(in, to, BLOCK * COUNT / 2);
     memcpy(in + BLOCK * COUNT / 2, host, sizeof host);
+    pattern(out, STRIDE * COUNT, 9);
     for (size_t i = 0; i < COUNT; i++) CHECK(memcmp(in + i * BLOCK, out + i * STRIDE, BLOCK) == 0);
     gpu.release(from);
     gpu.release(to);
@@ -132,9 +121,7 @@ static void crosses_in_blocks(const char *transport, size_t block, bool by_kerne
     const unsigned *packed = dlsym(RTLD_DEFAULT, "double_packed");
     staged_up(&t, transport, small_chunks, 4);
     unsigned before = packed ? *packed : 0;
-    char *to = filled(STRIDE * COUNT, 4), *from;
-    memcpy(in_host, out, STRIDE * COUNT);
-    from = filled(STRIDE * COUNT, 9);
+    char *to = filled(STRIDE * COUNT, 4), *from = filled(STRIDE * COUNT, 9);
     weft_layout_t blocks = {WEFT_LAYOUT_STRIDED, block, STRIDE, COUNT, NULL, {0}};
     weft_op_t send_op = {.done = tally, .arg = &sent, .layout = &blocks};
     weft_op_t recv_op = {.done = tally, .arg = &received, .layout = &blocks};
@@ -144,6 +131,8 @@ static void crosses_in_blocks(const char *transport, size_t block, bool by_kerne
     UNTIL(&t, sent.calls && received.calls);
     CHECK(sent.status == WEFT_OK && received.status == WEFT_OK);
     gpu.read(in, to, STRIDE * COUNT);
+    pattern(in_host, STRIDE * COUNT, 4);
+    pattern(out, STRIDE * COUNT, 9);
     for (size_t i = 0; i < COUNT; i++) memcpy(in_host + i * STRIDE, out + i * STRIDE, block);
     CHECK(memcmp(in, in_host, STRIDE * COUNT) == 0);
     if (packed) CHECK_EQ(*packed > before, by_kernel);

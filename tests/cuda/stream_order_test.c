@@ -529,7 +529,7 @@ static size_t pages_mapped(void) {
     return pages;
 }
 
-/* Of several times, the least: a thread that begins meanwhile maps its stack once. */
+/* The least of four: a thread that starts during one of them maps its stack once. */
 static size_t pages_of_refused(void *stream, unsigned n) {
     struct cuda_gate *none;
     size_t least = SIZE_MAX;

@@ -177,7 +177,7 @@ TEST_EACH(unexpected_messages_use_the_memory_of_earlier_ones) {
     size_t blocks = talloc_total_blocks(two_b(&t));
     uint64_t made = weft_worker_count(two_b(&t), "worker.allocations");
     for (int i = 0; i < 20; i++) wait_together(&t, 50);
-    /* Of 1,000 messages. A link that goes over to a ring meanwhile allocates some twenty blocks. */
+    /* Of 1,000 messages. A link may switch to a ring during them, which allocates 20 blocks. */
     CHECK(weft_worker_count(two_b(&t), "worker.allocations") < made + 100);
     wait_together(&t, 260);
     CHECK(talloc_total_blocks(two_b(&t)) < blocks + 50);
