@@ -1,6 +1,7 @@
 """A thousand calls of each kind leave nothing behind: no block of the interpreter's, no memory of the library."""
 import asyncio
 import gc
+import os
 import sys
 import unittest
 
@@ -11,6 +12,9 @@ from weft import teams
 from weft.graph import Graph
 
 CALLS = 1000
+
+# AddressSanitizer keeps what is freed (256 MiB of it), so there memory in use says nothing.
+MEMORY_SAYS = os.environ.get("WEFT_TEST_SANITIZER") != "asan"
 
 
 def resident_kib():
@@ -37,7 +41,8 @@ class Repeats(Case):
     async def holds(self, call, times=CALLS):
         blocks, kib = await grows_by(call, times)
         self.assertLess(blocks, times / 4, call.__name__)
-        self.assertLess(kib, 8 * times + 2048, call.__name__)
+        if MEMORY_SAYS:
+            self.assertLess(kib, 8 * times + 2048, call.__name__)
 
     async def test_what_stays_is_seen(self):
         kept = []
