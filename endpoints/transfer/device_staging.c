@@ -285,7 +285,7 @@ static void copied(struct cuda_copy *copy, weft_status_t status) {
     struct staged *s = container_of(copy, struct staged, copy);
     struct device_staging *staging = s->of;
     struct weft_request *req = staging->req;
-    bool receives = copy->use == CUDA_WRITES;
+    bool receives = copy->batch.use == CUDA_WRITES;
     s->is_under_way = false;
     s->is_read = !receives;
     staging->under_way--;

@@ -1,4 +1,4 @@
-/* Copies that nothing waits for (transports/cuda/copies.h): one is stopped while others fail. */
+/* Copies that nothing waits for (transports/cuda/copies.h), while others on their stream fail. */
 #include <base/alloc.h>
 #include <reactor/reactor.h>
 #include <tests/cuda/device.h>
@@ -25,6 +25,9 @@ static void copy_done(struct cuda_copy *copy, weft_status_t status) {
     bed.stop = NULL;
 }
 
+static void begin_batch(void *context, struct cuda_batch *batch) {
+    CHECK_EQ(weft__cuda_batch_begin(batch, (struct cuda_place){.context = context}, CUDA_READS), 0);
+}
 static void begin(void *context) {
     memset(&bed, 0, sizeof bed);
     CHECK_EQ(weft_context_create(NULL, &bed.context), 0);
@@ -35,8 +38,7 @@ static void begin(void *context) {
     for (int i = 0; i < N; i++) {
         struct cuda_batch batch;
         bed.copy[i].done = copy_done;
-        CHECK_EQ(
-            weft__cuda_batch_begin(&batch, (struct cuda_place){.context = context}, CUDA_READS), 0);
+        begin_batch(context, &batch);
         CHECK_EQ(weft__cuda_batch_read(&batch, bed.host[i], bed.device, LEN), 0);
         CHECK_EQ(weft__cuda_copy_start(bed.copies, &batch, &bed.copy[i]), 0);
     }
@@ -76,4 +78,28 @@ TEST(a_copy_may_be_stopped_while_it_fails_with_others) {
         for (int i = 0; i < N; i++) CHECK_EQ(bed.done[i], i != stopped);
         end();
     }
+}
+
+/* Of three batches, as of three threads, the first fails, so that the third gets another stream.
+ * The second keeps the stream that it has; as it fails too, the third keeps its own. */
+TEST(a_batch_that_fails_takes_no_stream_away_from_others) {
+    gpu_load();
+    const unsigned *streams = dlsym(RTLD_DEFAULT, "double_streams");
+    if (!streams) SKIP("only the double of the CUDA driver fails at will");
+    void *context = gpu.context_create();
+    char *device = gpu.alloc(context, LEN, false), host[LEN];
+    struct cuda_batch first, second, third;
+    unsigned before = *streams;
+    begin_batch(context, &first);
+    begin_batch(context, &second);
+    *gpu.fail_copy = 1;
+    CHECK_EQ(weft__cuda_batch_read(&first, host, device, LEN), WEFT_ERR_IO);
+    begin_batch(context, &third);
+    CHECK_EQ(weft__cuda_batch_read(&second, host, device, LEN), WEFT_OK);
+    *gpu.fail_copy = 1;
+    CHECK_EQ(weft__cuda_batch_read(&second, host, device, LEN), WEFT_ERR_IO);
+    CHECK_EQ(weft__cuda_batch_read(&third, host, device, LEN), WEFT_OK);
+    CHECK_EQ(weft__cuda_batch_wait(&third), WEFT_OK);
+    CHECK_EQ(*streams, before + 1); /* the third's, for the next batch */
+    gpu.release(device);
 }

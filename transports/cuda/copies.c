@@ -32,6 +32,7 @@ static void end_copy(struct cuda_copy *copy, weft_status_t status) {
     struct cuda_copies *copies = copy->of;
     list_remove(&copy->under_way);
     if (list_empty(&copies->all_under_way)) weft__timer_stop(copies->reactor, &copies->look);
+    weft__cuda_batch_end(&copy->batch, status);
     copy->done(copy, status);
 }
 
@@ -71,22 +72,22 @@ static void leave_ticket(struct cuda_copy *copy) {
 static struct cuda_copy *next_failed(struct cuda_copies *copies, weft_status_t *status_p) {
     list_for_each(node, &copies->all_under_way) {
         struct cuda_copy *copy = list_of(node, struct cuda_copy, under_way);
-        *status_p = weft__cuda_check(copy->place, copy->use);
+        *status_p = weft__cuda_batch_check(&copy->batch);
         if (*status_p < 0) return copy;
     }
     return NULL;
 }
 
-/* All copies of that place and use have failed with it; its stream is gone after the first. */
+/* All copies of that stream have failed with it. */
 static void fail_with(struct cuda_copies *copies, struct cuda_copy *first, weft_status_t status) {
-    struct cuda_place place = first->place;
-    enum cuda_use use = first->use;
+    struct cuda_batch with = first->batch;
     struct list failed;
     list_init(&failed);
     list_for_each_safe(node, after, &copies->all_under_way) {
         struct cuda_copy *copy = list_of(node, struct cuda_copy, under_way);
-        if (!cuda_place_is(copy->place, place) || copy->use != use) continue;
+        if (!cuda_batch_shares_stream(&copy->batch, &with)) continue;
         leave_ticket(copy);
+        weft__cuda_batch_end(&copy->batch, status);
         list_remove(node);
         list_append(&failed, node);
     }
@@ -119,8 +120,7 @@ weft_status_t weft__cuda_copy_start(struct cuda_copies *copies, struct cuda_batc
     list_init(&ticket->of_left);
     copy->of = copies;
     copy->ticket = ticket;
-    copy->place = batch->place;
-    copy->use = batch->use;
+    copy->batch = *batch;
     if (list_empty(&copies->all_under_way))
         (void)weft__timer_start(copies->reactor, &copies->look,
                                 weft__now(copies->reactor) + LOOK_AGAIN_MS * NS_PER_MS);
@@ -134,12 +134,10 @@ weft_status_t weft__cuda_copy_start(struct cuda_copies *copies, struct cuda_batc
 }
 
 void weft__cuda_copy_stop(struct cuda_copy *copy) {
-    struct cuda_batch batch;
     list_remove(&copy->under_way);
     if (!copy->ticket) return; /* it fails with others, and `done` of one of them stops it */
     leave_ticket(copy);
-    if (weft__cuda_batch_begin(&batch, copy->place, copy->use) == WEFT_OK)
-        (void)weft__cuda_batch_wait(&batch);
+    weft__cuda_batch_stop(&copy->batch);
 }
 
 /* ---- staging buffers */

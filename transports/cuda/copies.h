@@ -38,8 +38,7 @@ struct cuda_copy {
     struct cuda_copies *of;
     struct cuda_ticket *ticket; /* NULL: it has failed */
     struct list under_way;
-    struct cuda_place place;
-    enum cuda_use use;
+    struct cuda_batch batch;
 };
 /* Ends the batch. An error: `done` is not called, and nothing is under way. */
 weft_status_t weft__cuda_copy_start(struct cuda_copies *copies, struct cuda_batch *batch,

@@ -103,46 +103,65 @@ static struct own_stream {
     cuda_context context;
     enum cuda_use use;
     cuda_stream stream;
+    unsigned batches; /* that have it, of all threads */
+    bool is_failed;   /* no further batch gets it, and the last one that has it destroys it */
 } streams[MOST_STREAMS];
 static unsigned n_streams;
 static pthread_mutex_t streams_mutex = PTHREAD_MUTEX_INITIALIZER;
 
 static struct own_stream *find_stream(cuda_context context, enum cuda_use use) {
     for (unsigned i = 0; i < n_streams; i++)
-        if (streams[i].context == context && streams[i].use == use) return &streams[i];
+        if (streams[i].context == context && streams[i].use == use && !streams[i].is_failed)
+            return &streams[i];
+    return NULL;
+}
+
+static struct own_stream *stream_of(const struct cuda_batch *batch) {
+    for (unsigned i = 0; i < n_streams; i++)
+        if (streams[i].context == batch->place.context && streams[i].stream == batch->stream)
+            return &streams[i];
     return NULL;
 }
 
 /* The context is current. Beyond MOST_STREAMS, the default stream (NULL) serves. */
-static weft_status_t stream_for(const struct cuda_driver *driver, cuda_context context,
-                                enum cuda_use use, cuda_stream *stream_p) {
+static weft_status_t take_stream(struct cuda_batch *batch) {
     weft_status_t st = WEFT_OK;
     pthread_mutex_lock(&streams_mutex);
-    struct own_stream *found = find_stream(context, use);
+    struct own_stream *found = find_stream(batch->place.context, batch->use);
     if (!found && n_streams < MOST_STREAMS) {
         cuda_stream stream;
-        st = weft__cuda_status(driver->stream_create(&stream, CUDA_NON_BLOCKING),
+        st = weft__cuda_status(batch->driver->stream_create(&stream, CUDA_NON_BLOCKING),
                                "could not create a stream");
         if (st == WEFT_OK) {
             found = &streams[n_streams++];
-            *found = (struct own_stream){context, use, stream};
+            *found = (struct own_stream){
+                .context = batch->place.context, .use = batch->use, .stream = stream};
         }
     }
-    *stream_p = found ? found->stream : NULL;
+    if (found) found->batches++;
+    batch->stream = found ? found->stream : NULL;
     pthread_mutex_unlock(&streams_mutex);
     return st;
 }
 
-/* Its context may have been destroyed, and another created at the same address: the next copy gets
- * new streams. Copies of other threads there fail too, or have failed. */
-static void drop_stream(const struct cuda_driver *driver, struct cuda_place place,
-                        enum cuda_use use) {
-    if (place.stream) return; /* it is not Weft's */
+/* A stream whose context cannot be entered went with it. */
+static void destroy_stream(const struct cuda_driver *driver, const struct own_stream *own) {
+    cuda_context popped;
+    if (own->context && driver->context_push(own->context) != 0) return;
+    (void)driver->stream_destroy(own->stream);
+    if (own->context) (void)driver->context_pop(&popped);
+}
+
+/* After a failure its context may have been destroyed, and another created at the same address: the
+ * next batch gets a new stream. Batches of other threads that have the failed one keep it. */
+static void give_stream(const struct cuda_batch *batch, bool has_failed) {
+    if (batch->place.stream) return; /* it is not Weft's */
     pthread_mutex_lock(&streams_mutex);
-    struct own_stream *found = find_stream(place.context, use);
-    if (found) {
-        (void)driver->stream_destroy(found->stream);
-        *found = streams[--n_streams];
+    struct own_stream *own = stream_of(batch);
+    if (own && has_failed) own->is_failed = true;
+    if (own && --own->batches == 0 && own->is_failed) {
+        destroy_stream(batch->driver, own);
+        *own = streams[--n_streams];
     }
     pthread_mutex_unlock(&streams_mutex);
 }
@@ -159,20 +178,10 @@ static weft_status_t check_given(const struct cuda_driver *driver, cuda_stream s
     return weft__fail(WEFT_ERR_UNSUPPORTED, "the worker's stream is being captured");
 }
 
-weft_status_t weft__cuda_batch_begin(struct cuda_batch *batch, struct cuda_place place,
-                                     enum cuda_use use) {
-    cuda_context popped;
-    *batch = (struct cuda_batch){
-        .driver = weft__cuda_driver(), .place = place, .use = use, .stream = place.stream};
-    if (!batch->driver) return weft__fail(WEFT_ERR_IO, "the CUDA driver is not loaded");
-    weft_status_t st = place.context ? weft__cuda_status(batch->driver->context_push(place.context),
-                                                         "could not enter the memory's context")
-                                     : WEFT_OK;
-    if (st < 0) return st;
-    st = place.stream ? check_given(batch->driver, place.stream)
-                      : stream_for(batch->driver, place.context, use, &batch->stream);
-    if (st < 0 && place.context) (void)batch->driver->context_pop(&popped);
-    return st;
+static weft_status_t enter_context(const struct cuda_batch *batch) {
+    if (!batch->place.context) return WEFT_OK;
+    return weft__cuda_status(batch->driver->context_push(batch->place.context),
+                             "could not enter the memory's context");
 }
 
 static void leave_context(const struct cuda_batch *batch) {
@@ -180,14 +189,27 @@ static void leave_context(const struct cuda_batch *batch) {
     if (batch->place.context) (void)batch->driver->context_pop(&popped);
 }
 
+weft_status_t weft__cuda_batch_begin(struct cuda_batch *batch, struct cuda_place place,
+                                     enum cuda_use use) {
+    *batch = (struct cuda_batch){
+        .driver = weft__cuda_driver(), .place = place, .use = use, .stream = place.stream};
+    if (!batch->driver) return weft__fail(WEFT_ERR_IO, "the CUDA driver is not loaded");
+    weft_status_t st = enter_context(batch);
+    if (st < 0) return st;
+    st = place.stream ? check_given(batch->driver, place.stream) : take_stream(batch);
+    if (st < 0) leave_context(batch);
+    return st;
+}
+
 weft_status_t weft__cuda_batch_fail(struct cuda_batch *batch, weft_status_t status) {
     (void)batch->driver->stream_wait(batch->stream);
-    drop_stream(batch->driver, batch->place, batch->use);
     leave_context(batch);
+    give_stream(batch, true);
     return status;
 }
 
 static const char could_not_copy[] = "could not copy device memory";
+static const char copy_failed[] = "a copy of device memory failed";
 
 static weft_status_t added(struct cuda_batch *batch, cuda_result result) {
     if (LIKELY(result == 0)) return WEFT_OK;
@@ -290,10 +312,9 @@ weft_status_t weft__cuda_batch_write_blocks(struct cuda_batch *batch,
 
 weft_status_t weft__cuda_batch_wait(struct cuda_batch *batch) {
     cuda_result result = batch->driver->stream_wait(batch->stream);
-    if (result != 0)
-        return weft__cuda_batch_fail(batch,
-                                     weft__cuda_status(result, "a copy of device memory failed"));
+    if (result != 0) return weft__cuda_batch_fail(batch, weft__cuda_status(result, copy_failed));
     leave_context(batch);
+    give_stream(batch, false);
     return WEFT_OK;
 }
 
@@ -306,26 +327,27 @@ weft_status_t weft__cuda_batch_then(struct cuda_batch *batch, cuda_host_fn fn, v
     return WEFT_OK;
 }
 
-/* Without a stream of ours the default stream knows of an error of the context. */
-static cuda_stream stream_to_ask(struct cuda_place place, enum cuda_use use) {
-    if (place.stream) return place.stream;
-    pthread_mutex_lock(&streams_mutex);
-    const struct own_stream *found = find_stream(place.context, use);
-    cuda_stream stream = found ? found->stream : NULL;
-    pthread_mutex_unlock(&streams_mutex);
-    return stream;
+weft_status_t weft__cuda_batch_check(const struct cuda_batch *batch) {
+    if (enter_context(batch) < 0) return weft__fail(WEFT_ERR_IO, "the context of a copy is gone");
+    cuda_result result =
+        batch->driver->stream_query ? batch->driver->stream_query(batch->stream) : 0;
+    leave_context(batch);
+    return result == CUDA_NOT_READY ? WEFT_OK : weft__cuda_status(result, copy_failed);
 }
 
-weft_status_t weft__cuda_check(struct cuda_place place, enum cuda_use use) {
-    const struct cuda_driver *driver = weft__cuda_driver();
-    cuda_context popped;
-    if (place.context && driver->context_push(place.context) != 0)
-        return weft__fail(WEFT_ERR_IO, "the context of a copy is gone");
-    cuda_result result = driver->stream_query ? driver->stream_query(stream_to_ask(place, use)) : 0;
-    bool fails = result != 0 && result != CUDA_NOT_READY;
-    if (fails) drop_stream(driver, place, use);
-    if (place.context) (void)driver->context_pop(&popped);
-    return fails ? weft__cuda_status(result, "a copy of device memory failed") : WEFT_OK;
+void weft__cuda_batch_end(struct cuda_batch *batch, weft_status_t status) {
+    give_stream(batch, status < 0);
+}
+
+void weft__cuda_batch_stop(struct cuda_batch *batch) {
+    weft_status_t st = enter_context(batch);
+    if (st == WEFT_OK) {
+        if (batch->place.stream) st = check_given(batch->driver, batch->place.stream);
+        if (st == WEFT_OK)
+            st = weft__cuda_status(batch->driver->stream_wait(batch->stream), copy_failed);
+        leave_context(batch);
+    }
+    give_stream(batch, st < 0);
 }
 
 weft_status_t weft__cuda_pin(cuda_context context, void *at, size_t len) {

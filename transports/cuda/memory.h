@@ -67,7 +67,7 @@ struct cuda_batch {
     const struct cuda_driver *driver;
     struct cuda_place place;
     enum cuda_use use;
-    cuda_stream stream; /* the place's, or Weft's own */
+    cuda_stream stream; /* the place's, or Weft's own, which stays until the batch has ended */
 };
 weft_status_t weft__cuda_batch_begin(struct cuda_batch *batch, struct cuda_place place,
                                      enum cuda_use use);
@@ -94,11 +94,19 @@ weft_status_t weft__cuda_batch_fail(struct cuda_batch *batch, weft_status_t stat
 /* Blocks until all of it is copied. */
 weft_status_t weft__cuda_batch_wait(struct cuda_batch *batch);
 /* `fn` is called on the driver's thread when all of it is copied, and never if the context fails
- * before. OK: the batch is under way. */
+ * before. OK: the batch is under way, and weft__cuda_batch_end or weft__cuda_batch_stop ends it. */
 weft_status_t weft__cuda_batch_then(struct cuda_batch *batch, cuda_host_fn fn, void *arg);
 
-/* IO: what was under way at the place will not end, and its memory is not used any more. */
-weft_status_t weft__cuda_check(struct cuda_place place, enum cuda_use use);
+/* Of a batch under way. IO: it will not end, and its memory is not used any more. */
+weft_status_t weft__cuda_batch_check(const struct cuda_batch *batch);
+/* `fn` was called; or (`status` < 0) weft__cuda_batch_check failed. */
+void weft__cuda_batch_end(struct cuda_batch *batch, weft_status_t status);
+/* Waits for it. */
+void weft__cuda_batch_stop(struct cuda_batch *batch);
+static inline bool cuda_batch_shares_stream(const struct cuda_batch *a,
+                                            const struct cuda_batch *b) {
+    return a->stream == b->stream && cuda_place_is(a->place, b->place);
+}
 
 /* Memory of the host that copies are fast with. Errors: UNSUPPORTED, NO_MEMORY, IO. */
 weft_status_t weft__cuda_pin(cuda_context context, void *at, size_t len);

@@ -112,9 +112,15 @@ static struct stream *stream_of(void *handle) {
     return context && n < MOST ? standard[n++] = new_stream(context) : NULL;
 }
 
+/* A driver may crash where a stream that was destroyed is used. */
+static result usable(const struct stream *s) {
+    if (!s) return INVALID_CONTEXT;
+    return s->ends ? INVALID_HANDLE : double_usable(s->context);
+}
+
 result double_enqueue(void *handle, result (*run)(void *arg), void *arg) {
     struct stream *s = stream_of(handle);
-    result r = s ? double_usable(s->context) : INVALID_CONTEXT;
+    result r = usable(s);
     struct entry *e = r == SUCCESS ? calloc(1, sizeof *e) : NULL;
     if (!e) {
         free(arg);
@@ -140,7 +146,7 @@ static result wait_stream(struct stream *s) {
 }
 result double_wait(void *handle) {
     struct stream *s = stream_of(handle);
-    return s ? wait_stream(s) : INVALID_CONTEXT;
+    return s && !s->ends ? wait_stream(s) : usable(s);
 }
 void double_wait_all(void) {
     for (struct stream *s = streams; s; s = s->all) (void)wait_stream(s);
@@ -188,7 +194,7 @@ result cuStreamSynchronize(void *stream) {
 result cuStreamQuery(void *stream) {
     __atomic_fetch_add(&double_queries, 1, __ATOMIC_RELAXED);
     struct stream *s = stream_of(stream);
-    result r = s ? double_usable(s->context) : INVALID_CONTEXT;
+    result r = usable(s);
     if (r == SUCCESS && double_fail_query) r = INVALID_HANDLE;
     if (r != SUCCESS) return r;
     pthread_mutex_lock(&lock);
