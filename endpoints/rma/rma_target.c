@@ -11,6 +11,7 @@
 #include <endpoints/core/worker.h>
 #include <endpoints/transfer/layout.h>
 #include <endpoints/transfer/placement.h>
+#include <endpoints/transfer/rails.h>
 #include <endpoints/transfer/rendezvous.h>
 
 /* ---- answers */
@@ -175,12 +176,23 @@ static weft_status_t advance_served(struct weft_request *req) {
     return st;
 }
 
-/* If it ends half way, the requester gets a refusal or GONE. */
+/* Of the rest, in place of GONE. */
+static void write_refusal(struct wire_message *m, struct weft_request *req, weft_status_t status) {
+    weft__wire_rma_done(m, (struct wire_rma_done){req->peer_id, status, 0});
+    req->peer_id = 0;
+}
+
+/* If it ends half way, as where a copy fails, the requester learns why. */
 static void release_served(struct weft_request *req) {
+    struct wire_message m;
     weft_mem_t *mem = req->rma.mem;
     req->rma.mem = NULL;
     if (!mem) return;
     leave_window(req);
+    if (req->status < 0 && req->peer_id && req->ep->link && !weft__rails_all_sent(req)) {
+        write_refusal(&m, req, req->status);
+        weft__link_control(req->ep->link, &m);
+    }
     list_remove(&req->rma.of_mem);
     weft__release_send(req);
     weft__mem_served(mem);
@@ -317,8 +329,7 @@ static void evict_served(struct weft_request *req) {
         weft__request_reclaim(req);
         return;
     }
-    weft__wire_rma_done(&m, (struct wire_rma_done){req->peer_id, WEFT_ERR_REVOKED, 0});
-    req->peer_id = 0; /* reported by this */
+    write_refusal(&m, req, WEFT_ERR_REVOKED);
     leave_window(req);
     weft__request_stop(req, WEFT_ERR_REVOKED);
     weft__link_control(req->ep->link, &m);
