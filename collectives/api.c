@@ -35,6 +35,7 @@ weft_status_t weft__team_params_read(weft_team_params_t *known, const weft_team_
     if (st < 0) return st;
     if (known->exchange) REFUSE("params->exchange", "not NULL");
     if (known->associated) REFUSE("params->associated", "set, and the other team is there");
+    if (!known->on_ready) REFUSE("params->on_ready", "NULL, and it alone brings the new team");
     return WEFT_OK;
 }
 

@@ -154,7 +154,7 @@ static void notify_grow(struct job *job) {
     struct reactor *reactor = g->reactor;
     weft_status_t status = g->status;
     weft__free_later(reactor, g);
-    if (params.on_ready) params.on_ready(NULL, status, params.arg);
+    params.on_ready(NULL, status, params.arg);
     weft__program_returned(reactor);
 }
 

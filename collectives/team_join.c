@@ -55,7 +55,7 @@ static void close_ep(struct join *join) {
 /* There is no team: the member that asked for it is notified. */
 static void notify_join(struct job *job) {
     struct join *join = list_of(job, struct join, notify);
-    if (join->params.on_ready) join->params.on_ready(NULL, join->status, join->params.arg);
+    join->params.on_ready(NULL, join->status, join->params.arg);
     weft__program_returned(join->room->reactor);
     free_if_over(join);
 }

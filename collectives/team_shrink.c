@@ -69,7 +69,7 @@ struct shrink {
 static void end_shrink(struct shrink *s, weft_status_t status) {
     weft_team_params_t params = s->params;
     weft__free_later(s->reactor, s);
-    if (params.on_ready) params.on_ready(NULL, status, params.arg);
+    params.on_ready(NULL, status, params.arg);
 }
 
 static void exchanged(weft_status_t status, uint64_t flags, const uint8_t *lost,

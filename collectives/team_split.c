@@ -52,7 +52,7 @@ static void notify_split(struct job *job) {
     struct reactor *reactor = s->reactor;
     weft_team_params_t params = s->params;
     weft__free_later(reactor, s);
-    if (params.on_ready) params.on_ready(NULL, s->status, params.arg);
+    params.on_ready(NULL, s->status, params.arg);
     weft__program_returned(reactor);
 }
 

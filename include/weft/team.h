@@ -38,9 +38,8 @@ typedef struct weft_team_params {
     /* copied; its `arg` must live until the team is ready or has failed */
     const weft_exchange_t *exchange;
     /*
-     * Called once, with the outcome. It alone brings the handle of a team that another one makes
-     * (weft_team_split and those below it). Without it the program has none, and that team ends
-     * with its worker.
+     * Called once, with the outcome. It alone brings the handle of a team that another one makes:
+     * weft_team_split, and those below it that have parameters, refuse NULL (INVALID_PARAM).
      */
     void (*on_ready)(weft_team_t *team, weft_status_t status, void *arg);
     void *arg;

@@ -166,19 +166,24 @@ TEST(a_worker_that_goes_while_it_joins_hangs_no_member) {
     for (int turns = 0; turns < 12; turns++) join_without(turns);
 }
 
+static void not_called(weft_team_t *team, weft_status_t status, void *arg) {
+    CHECK(!"a call that was refused reports nothing");
+}
+
 TEST(an_invitation_to_a_team_that_is_closed_is_refused) {
     struct crew c;
     uint8_t bytes[WEFT_TEAM_INVITATION_MAX];
     size_t len;
-    weft_team_params_t with_exchange = {.exchange = weft_self_exchange()};
+    weft_team_params_t right = {.on_ready = not_called}, with_exchange = right;
+    with_exchange.exchange = weft_self_exchange();
     team_of(&c, 2, 4, "self,shm");
     invite(&c, 1, bytes, &len);
     join_as(&c, 2, bytes, len, 0); /* waits, and is notified */
     for (int i = 0; i < 100; i++) crew_turn(&c);
     CHECK_EQ(weft_team_join(c.rank[3].worker, bytes, len, &with_exchange), WEFT_ERR_INVALID_PARAM);
-    CHECK_EQ(weft_team_grow(c.rank[0].team, 2, 1, NULL), WEFT_ERR_INVALID_PARAM);
-    CHECK_EQ(weft_team_grow(c.rank[0].team, 0, 0, NULL), WEFT_ERR_INVALID_PARAM);
-    CHECK_EQ(weft_team_join(c.rank[3].worker, "nonsense", 8, NULL), WEFT_ERR_ADDRESS);
+    CHECK_EQ(weft_team_grow(c.rank[0].team, 2, 1, &right), WEFT_ERR_INVALID_PARAM);
+    CHECK_EQ(weft_team_grow(c.rank[0].team, 0, 0, &right), WEFT_ERR_INVALID_PARAM);
+    CHECK_EQ(weft_team_join(c.rank[3].worker, "nonsense", 8, &right), WEFT_ERR_ADDRESS);
     size_t small = 8;
     CHECK_EQ(weft_team_invite(c.rank[0].team, bytes, &small), WEFT_ERR_TRUNCATED);
     CHECK_EQ(small, len);

@@ -311,6 +311,10 @@ TEST(teams_are_created_at_the_same_time) {
     crew_down(&c[0]);
 }
 
+static void not_called(weft_team_t *team, weft_status_t status, void *arg) {
+    CHECK(!"a call that was refused reports nothing");
+}
+
 TEST(a_map_that_names_no_members_is_refused) {
     static const uint32_t twice[] = {1, 1}, beyond[] = {0, 9};
     const weft_team_map_t bad[] = {
@@ -322,10 +326,11 @@ TEST(a_map_that_names_no_members_is_refused) {
         {.kind = WEFT_MAP_CALLBACK},
         {.kind = (weft_map_kind_t)9},
     };
+    const weft_team_params_t params = {.on_ready = not_called};
     struct crew c;
     crew_up(&c, 2, "self,shm", NULL, NULL);
     for (unsigned i = 0; i < sizeof bad / sizeof *bad; i++)
-        CHECK_EQ(weft_team_subset(c.rank[0].team, &bad[i], NULL), WEFT_ERR_INVALID_PARAM);
+        CHECK_EQ(weft_team_subset(c.rank[0].team, &bad[i], &params), WEFT_ERR_INVALID_PARAM);
     crew_down(&c);
 }
 
@@ -429,17 +434,22 @@ TEST(an_agreement_that_a_member_does_not_join_ends_by_its_deadline) {
     crew_down(&c);
 }
 
-/* It has the exchange of the other team, and so waits for no resource. */
-TEST(a_team_made_of_another_has_no_exchange_and_no_associated_mode) {
+/* It has the exchange of the other team, and so waits for no resource. Its handle comes by on_ready
+ * alone, which is therefore there. */
+TEST(a_team_made_of_another_has_no_exchange_and_no_associated_mode_but_on_ready) {
+    enum { N_WRONG = 3 };
     struct crew c;
-    const weft_team_params_t wrong[] = {{.exchange = weft_self_exchange()}, {.associated = 1}};
+    const weft_team_params_t wrong[N_WRONG] = {
+        {.exchange = weft_self_exchange(), .on_ready = not_called},
+        {.associated = 1, .on_ready = not_called},
+        {.on_ready = NULL}};
     const weft_team_map_t all = {.kind = WEFT_MAP_FULL};
     char bytes[WEFT_TEAM_INVITATION_MAX];
     size_t len = sizeof bytes;
     crew_up(&c, 2, "self,shm", NULL, NULL);
     weft_team_t *team = c.rank[0].team;
     CHECK_EQ(weft_team_invite(team, bytes, &len), WEFT_OK);
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < N_WRONG; i++) {
         CHECK_EQ(weft_team_split(team, 0, 0, &wrong[i]), WEFT_ERR_INVALID_PARAM);
         CHECK_EQ(weft_team_subset(team, &all, &wrong[i]), WEFT_ERR_INVALID_PARAM);
         CHECK_EQ(weft_team_shrink(team, &wrong[i]), WEFT_ERR_INVALID_PARAM);
@@ -473,7 +483,7 @@ TEST(an_agreement_refuses_what_it_cannot_do) {
 
 TEST(a_close_ends_an_agreement) {
     struct crew c;
-    weft_team_params_t with_exchange = {.exchange = weft_self_exchange()};
+    weft_team_params_t with_exchange = {.exchange = weft_self_exchange(), .on_ready = not_called};
     crew_up(&c, 2, "self,shm", NULL, NULL);
     CHECK_EQ(weft_team_agree(NULL, &word[0].flags, NULL, NULL), WEFT_ERR_INVALID_PARAM);
     CHECK_EQ(weft_team_agree(c.rank[0].team, NULL, NULL, NULL), WEFT_ERR_INVALID_PARAM);
