@@ -234,9 +234,8 @@ TEST(where_a_device_has_a_last_word_its_queue_pair_waits_for_it) {
     end_of(&p);
 }
 
-/* Two lanes of a's, on which it has the last word of `event`; then a new one. */
-static void all_lanes_end(struct ibv_async_event (*event)(const struct rc_iface *iface),
-                          weft_status_t why) {
+/* Two lanes of a's, on which `spoil` has the last word; then a new one. */
+static void all_lanes_end(void (*spoil)(struct rc_iface *iface), weft_status_t why) {
     struct pair p;
     static struct end a[2], b[2];
     struct counted c = counted(1);
@@ -249,7 +248,7 @@ static void all_lanes_end(struct ibv_async_event (*event)(const struct rc_iface 
     }
     CHECK_EQ(send_msg(&a[0], 1), WEFT_OK);
     CHECK_EQ(a[0].lane->ops->flush(a[0].lane, &c.completion), WEFT_IN_PROGRESS);
-    forge(raw_a(&p), event(raw_a(&p)));
+    spoil(raw_a(&p));
     CHECK(a[0].n_down + a[1].n_down == 0 && c.calls == 0); /* never inside of it */
     CHECK(pair_until(&p, a[0].n_down == 1 && a[1].n_down == 1 && c.calls == 1));
     CHECK(a[0].down == why && a[1].down == why);
@@ -262,15 +261,37 @@ static void all_lanes_end(struct ibv_async_event (*event)(const struct rc_iface 
     end_of(&p);
 }
 
-static struct ibv_async_event cq_err(const struct rc_iface *iface) {
-    return (struct ibv_async_event){.element.cq = iface->cq.cq, .event_type = IBV_EVENT_CQ_ERR};
+static void cq_err(struct rc_iface *iface) {
+    forge(iface,
+          (struct ibv_async_event){.element.cq = iface->cq.cq, .event_type = IBV_EVENT_CQ_ERR});
 }
 TEST(a_completion_queue_that_is_lost_ends_all_its_lanes_and_is_made_again) {
     all_lanes_end(cq_err, WEFT_ERR_IO);
 }
 
-static struct ibv_async_event device_fatal(const struct rc_iface *iface) {
-    return (struct ibv_async_event){.event_type = IBV_EVENT_DEVICE_FATAL};
+/* The context that these are of is closed, and another is opened. */
+static int no_poll(struct ibv_cq *cq, int n, struct ibv_wc *wc) {
+    return -EIO;
+}
+static void spoil_polls(struct rc_iface *iface) {
+    iface->device->context->ops.poll_cq = no_poll;
+}
+static int no_request(struct ibv_cq *cq, int solicited_only) {
+    return EIO;
+}
+static void spoil_requests(struct rc_iface *iface) {
+    iface->device->context->ops.req_notify_cq = no_request;
+    CHECK(!iface->cq.poller.arm(&iface->cq.poller));
+}
+TEST(a_completion_queue_that_cannot_be_polled_is_lost) {
+    all_lanes_end(spoil_polls, WEFT_ERR_IO);
+}
+TEST(a_completion_queue_that_promises_no_event_is_lost) {
+    all_lanes_end(spoil_requests, WEFT_ERR_IO);
+}
+
+static void device_fatal(struct rc_iface *iface) {
+    forge(iface, (struct ibv_async_event){.event_type = IBV_EVENT_DEVICE_FATAL});
 }
 TEST(a_device_that_fails_ends_all_lanes_and_is_opened_again) {
     all_lanes_end(device_fatal, WEFT_ERR_PEER_FAILED);

@@ -465,7 +465,7 @@ static void serves_again(struct pair *p) {
 }
 
 /* Software never says so: the words are forged. */
-static void ends_all_lanes(struct ibv_async_event (*event)(struct ud_iface *iface)) {
+static void ends_all_lanes(void (*spoil)(struct ud_iface *iface)) {
     struct pair p;
     struct lane *lane = NULL;
     uint8_t address[96], before[96], after[96];
@@ -476,10 +476,10 @@ static void ends_all_lanes(struct ibv_async_event (*event)(struct ud_iface *ifac
     CHECK_EQ(p.iface_b->ops->address(p.iface_b, address, &len), WEFT_OK);
     CHECK_EQ(p.iface_a->ops->address(p.iface_a, before, &of_a), WEFT_OK);
     CHECK_EQ(send_msg(&p.a, 1), WEFT_OK);
-    struct ibv_async_event sent = event(below(p.iface_a));
-    weft__rd_device_reports(below(p.iface_a)->device, &sent);
+    spoil(below(p.iface_a));
     CHECK_EQ(p.a.n_down, 0); /* never inside of it */
-    CHECK_EQ(p.iface_a->ops->connect(p.iface_a, address, len, &lane), WEFT_ERR_UNREACHABLE);
+    if (ud_qp_is_dead(&below(p.iface_a)->fsm))
+        CHECK_EQ(p.iface_a->ops->connect(p.iface_a, address, len, &lane), WEFT_ERR_UNREACHABLE);
     CHECK(pair_until(&p, p.a.n_down == 1));
     CHECK_EQ(p.a.down, WEFT_ERR_IO);
     CHECK_EQ(below(p.iface_a)->fsm.state, UD_QP_DEAD);
@@ -492,15 +492,31 @@ static void ends_all_lanes(struct ibv_async_event (*event)(struct ud_iface *ifac
     pair_close(&p);
 }
 
-static struct ibv_async_event cq_err(struct ud_iface *iface) {
-    return (struct ibv_async_event){.element.cq = iface->cq.cq, .event_type = IBV_EVENT_CQ_ERR};
+static void forge(struct ud_iface *iface, struct ibv_async_event event) {
+    weft__rd_device_reports(iface->device, &event);
+}
+
+static void cq_err(struct ud_iface *iface) {
+    forge(iface,
+          (struct ibv_async_event){.element.cq = iface->cq.cq, .event_type = IBV_EVENT_CQ_ERR});
 }
 TEST(a_completion_queue_that_is_lost_takes_all_lanes_and_is_made_again) {
     ends_all_lanes(cq_err);
 }
 
-static struct ibv_async_event device_fatal(struct ud_iface *iface) {
-    return (struct ibv_async_event){.event_type = IBV_EVENT_DEVICE_FATAL};
+/* The context that this is of is closed, and another is opened. */
+static int no_poll(struct ibv_cq *cq, int n, struct ibv_wc *wc) {
+    return -EIO;
+}
+static void spoil_polls(struct ud_iface *iface) {
+    iface->device->context->ops.poll_cq = no_poll;
+}
+TEST(a_completion_queue_that_cannot_be_polled_is_lost) {
+    ends_all_lanes(spoil_polls);
+}
+
+static void device_fatal(struct ud_iface *iface) {
+    forge(iface, (struct ibv_async_event){.event_type = IBV_EVENT_DEVICE_FATAL});
 }
 TEST(a_device_that_fails_takes_all_lanes_and_is_opened_again) {
     ends_all_lanes(device_fatal);

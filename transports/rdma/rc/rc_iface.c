@@ -105,25 +105,6 @@ static void close_queues(struct rc_iface *iface) {
     iface->discard_buf = NULL;
 }
 
-static weft_status_t open_queues(struct rc_iface *iface) {
-    unsigned most = iface->most_lanes * RC_SIGNAL + 256;
-    iface->cq.took = weft__rc_took;
-    iface->cq.polled = weft__rc_polled;
-    weft__rd_pool_init(&iface->send, iface->device, iface, RC_PACKED, RC_CHUNK, most);
-    weft__rd_pool_init(&iface->receive, iface->device, iface, iface->buffer, RC_CHUNK,
-                       iface->most_receives);
-    weft__rd_pool_init(&iface->words, iface->device, iface, sizeof(uint64_t), RC_WORDS,
-                       iface->most_lanes * iface->depth + 1);
-    weft__rd_buf_refs_init(&iface->buf_refs, iface->device, iface);
-    struct ibv_cq *given = weft__rc_given(iface)->cq;
-    unsigned depth = iface->most_lanes * iface->depth + iface->most_receives;
-    weft_status_t st = given ? weft__rd_cq_use(&iface->cq, iface->device, given)
-                             : weft__rd_cq_open(&iface->cq, iface->device, depth);
-    if (st == WEFT_OK) st = weft__rc_receives_open(iface);
-    if (st == WEFT_OK) st = probe(iface);
-    return st;
-}
-
 static void lanes_lose_device(struct rc_iface *iface, weft_status_t why) {
     struct rc_lane *lane;
     TAILQ_FOREACH(lane, &iface->lanes, of_iface) {
@@ -155,6 +136,10 @@ static void device_gone(struct rd_user *user) {
     lose_device(of_user(user), WEFT_ERR_PEER_FAILED);
 }
 
+static void cq_broke(struct rd_cq *cq) {
+    lose_device(container_of(cq, struct rc_iface, cq), WEFT_ERR_IO);
+}
+
 /* NULL: it is another's, of the same device. */
 static struct rc_lane *lane_of_qp(const struct rc_iface *iface, const struct ibv_qp *qp) {
     struct rc_lane *lane = weft__rc_lane_find(iface, qp->qp_num);
@@ -182,12 +167,31 @@ static void device_event(struct rd_user *user, const struct ibv_async_event *eve
         if (event->element.srq == iface->srq) weft__rc_receives_more(iface);
         break;
     case IBV_EVENT_CQ_ERR:
-        /* it reports nothing any more */
-        if (event->element.cq == iface->cq.cq) lose_device(iface, WEFT_ERR_IO);
+        if (event->element.cq == iface->cq.cq) cq_broke(&iface->cq);
         break;
     /* a port that is down may come back; requests of that time are sent again, or fail */
     default: break;
     }
+}
+
+static weft_status_t open_queues(struct rc_iface *iface) {
+    unsigned most = iface->most_lanes * RC_SIGNAL + 256;
+    iface->cq.took = weft__rc_took;
+    iface->cq.polled = weft__rc_polled;
+    iface->cq.broke = cq_broke;
+    weft__rd_pool_init(&iface->send, iface->device, iface, RC_PACKED, RC_CHUNK, most);
+    weft__rd_pool_init(&iface->receive, iface->device, iface, iface->buffer, RC_CHUNK,
+                       iface->most_receives);
+    weft__rd_pool_init(&iface->words, iface->device, iface, sizeof(uint64_t), RC_WORDS,
+                       iface->most_lanes * iface->depth + 1);
+    weft__rd_buf_refs_init(&iface->buf_refs, iface->device, iface);
+    struct ibv_cq *given = weft__rc_given(iface)->cq;
+    unsigned depth = iface->most_lanes * iface->depth + iface->most_receives;
+    weft_status_t st = given ? weft__rd_cq_use(&iface->cq, iface->device, given)
+                             : weft__rd_cq_open(&iface->cq, iface->device, depth);
+    if (st == WEFT_OK) st = weft__rc_receives_open(iface);
+    if (st == WEFT_OK) st = probe(iface);
+    return st;
 }
 
 static weft_status_t open_device(struct rc_iface *iface) {

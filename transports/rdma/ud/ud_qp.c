@@ -158,6 +158,10 @@ static void run_notified(struct job *job) {
 
 /* ---- what the device says -------------------------------------------------------------------- */
 
+static void broke(struct rd_cq *cq) {
+    weft__ud_qp_step(container_of(cq, struct ud_iface, cq), UD_QP_EV_FAILED);
+}
+
 static void device_event(struct rd_user *user, const struct ibv_async_event *event) {
     struct ud_iface *iface = OF_USER(user);
     switch (event->event_type) {
@@ -178,7 +182,7 @@ static void device_event(struct rd_user *user, const struct ibv_async_event *eve
         if (weft__ud_paths_are_old(&iface->paths)) weft__ud_qp_step(iface, UD_QP_EV_FAULT);
         break;
     case IBV_EVENT_CQ_ERR:
-        if (event->element.cq == iface->cq.cq) weft__ud_qp_step(iface, UD_QP_EV_FAILED);
+        if (event->element.cq == iface->cq.cq) broke(&iface->cq);
         break;
     default: break;
     }
@@ -255,6 +259,7 @@ void weft__ud_qp_init(struct ud_iface *iface) {
     iface->repair.fire = fire_repair;
     iface->cq.took = took;
     iface->cq.polled = polled;
+    iface->cq.broke = broke;
 }
 
 weft_status_t weft__ud_qp_open(struct ud_iface *iface) {

@@ -10,9 +10,25 @@ static struct rd_cq *of_poller(struct poller *poller) {
     return container_of(poller, struct rd_cq, poller);
 }
 
+/* A queue in error reports nothing any more, though its device may never say so. Who has it learns
+ * of that outside of the call that found it. */
+static void break_cq(struct rd_cq *cq, const char *what, int error) {
+    struct reactor *r = cq->device->reactor;
+    weft__log(weft__reactor_context(r), WEFT_LOG_ERROR, "rdma",
+              "%s: a completion queue is in error: %s returned %d", cq->device->name, what, error);
+    cq->is_broken = true;
+    weft__job_post(r, &cq->breaks);
+}
+
+static void run_breaks(struct job *job) {
+    struct rd_cq *cq = container_of(job, struct rd_cq, breaks);
+    cq->broke(cq);
+}
+
 static bool poll_cq(struct rd_cq *cq, unsigned most) {
     if (most > RD_CQ_BATCH) most = RD_CQ_BATCH;
-    int n = ibv_poll_cq(cq->cq, (int)most, cq->wc);
+    int n = cq->is_broken ? 0 : ibv_poll_cq(cq->cq, (int)most, cq->wc);
+    if (n < 0) break_cq(cq, "ibv_poll_cq", n);
     cq->first = 0;
     cq->end = n > 0 ? (unsigned)n : 0;
     cq->emptied = cq->end < most;
@@ -43,8 +59,9 @@ static int poll(struct poller *poller, unsigned budget) {
 static bool arm_cq(struct poller *poller) {
     struct rd_cq *cq = of_poller(poller);
     if (cq->first < cq->end) return false;
-    if (ibv_req_notify_cq(cq->cq, 0)) return false;
-    return !poll_cq(cq, RD_CQ_BATCH);
+    int error = cq->is_broken ? 0 : ibv_req_notify_cq(cq->cq, 0);
+    if (error) break_cq(cq, "ibv_req_notify_cq", error);
+    return !poll_cq(cq, RD_CQ_BATCH) && !weft__job_queued(&cq->breaks);
 }
 
 unsigned weft__rd_cq_drain(struct rd_cq *cq) {
@@ -79,6 +96,7 @@ static weft_status_t watch_cq(struct rd_cq *cq) {
     if (flags < 0 || fcntl(cq->channel->fd, F_SETFL, flags | O_NONBLOCK))
         return weft__rd_fail("fcntl", errno);
     cq->watch.ready = ready_cq;
+    cq->breaks.run = run_breaks;
     weft_status_t st =
         weft__watch_start(cq->device->reactor, &cq->watch, cq->channel->fd, WATCH_READ);
     if (st < 0) return st;
@@ -116,6 +134,8 @@ void weft__rd_cq_close(struct rd_cq *cq) {
     if (!cq->cq) return;
     weft__poller_remove(cq->device->reactor, &cq->poller);
     weft__watch_stop(cq->device->reactor, &cq->watch);
+    weft__job_drop(cq->device->reactor, &cq->breaks);
+    cq->is_broken = false;
     take_events(cq);
     if (cq->unacked) ibv_ack_cq_events(cq->cq, cq->unacked); /* else the next call waits */
     cq->unacked = 0;

@@ -117,6 +117,10 @@ struct rd_cq {
     void (*took)(struct rd_cq *cq, const struct ibv_wc *wc);
     /* after each look that found something: what was postponed is done now */
     void (*polled)(struct rd_cq *cq);
+    /* the queue is in error: nothing is reported any more; it may be closed in it */
+    void (*broke)(struct rd_cq *cq);
+    bool is_broken;
+    struct job breaks;
     struct poller poller;
     struct watch watch;
     unsigned unacked;    /* events, acked together */
@@ -124,7 +128,7 @@ struct rd_cq {
     bool emptied;        /* by the last look */
     struct ibv_wc wc[RD_CQ_BATCH];
 };
-/* `cq` is zeroed, `took` and `polled` set. */
+/* `cq` is zeroed, `took`, `polled` and `broke` set. */
 weft_status_t weft__rd_cq_open(struct rd_cq *cq, struct rd_device *device, unsigned depth);
 /* The same with the program's queue, which stays when it is closed. */
 weft_status_t weft__rd_cq_use(struct rd_cq *cq, struct rd_device *device, struct ibv_cq *given);
