@@ -141,13 +141,42 @@ static struct rc_op *op_new(struct rc_lane *lane, struct completion *completion)
     return op;
 }
 
+static bool scatter(struct rc_lane *lane, struct rc_op *op) {
+    if (op->staging) pieces_scatter(op->piece, op->n_pieces, op->staging);
+    return false;
+}
+
+/* Writes them to the peer's memory, or reads that into them. */
+static weft_status_t transfer_pieces(struct rc_lane *lane, const struct local_pieces *local,
+                                     uint64_t remote, const struct lane_key *key,
+                                     struct completion *completion) {
+    struct ibv_sge sge[RC_IOV];
+    int n;
+    if (!rc_has_room(lane, RC_KEEP)) return WEFT_NO_RESOURCE;
+    struct rc_op *op = op_new(lane, completion);
+    if (!op) return WEFT_ERR_NO_MEMORY;
+    weft_status_t st = describe_pieces(lane, op, local, sge, &n);
+    if (st < 0) {
+        weft__rc_op_free(lane, op);
+        return st;
+    }
+    if (local->written) {
+        op->finish = scatter;
+        op->n_pieces = (unsigned)local->n;
+        memcpy(op->piece, local->piece, local->n * sizeof *local->piece);
+    }
+    lane->bytes += local->total;
+    struct ibv_send_wr wr =
+        transfer_of(local->written ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE, sge, n, remote, key);
+    weft__rc_post(lane, &wr, &(struct rc_work){.op = op}, true);
+    return WEFT_IN_PROGRESS;
+}
+
 weft_status_t weft__rc_put_zcopy(struct lane *l, const struct rma_piece *from, size_t n_from,
                                  uint64_t remote, struct lane_key *key,
                                  struct completion *completion) {
     struct rc_lane *lane = rc_lane(l);
-    struct ibv_sge sge[RC_IOV];
     size_t total;
-    int n;
     if (!pieces_fit(from, n_from, l->iface->attr.max_put_zcopy, l->iface->attr.max_iov, &total))
         return too_big("put_zcopy");
     if (total == 0) return WEFT_OK;
@@ -158,19 +187,8 @@ weft_status_t weft__rc_put_zcopy(struct lane *l, const struct rma_piece *from, s
         pieces_gather((char *)block->bytes, from, n_from);
         return put_block(lane, block, total, remote, key);
     }
-    if (!rc_has_room(lane, RC_KEEP)) return WEFT_NO_RESOURCE;
-    struct rc_op *op = op_new(lane, completion);
-    if (!op) return WEFT_ERR_NO_MEMORY;
-    weft_status_t st =
-        describe_pieces(lane, op, &(struct local_pieces){from, n_from, total, false}, sge, &n);
-    if (st < 0) {
-        weft__rc_op_free(lane, op);
-        return st;
-    }
-    lane->bytes += total;
-    struct ibv_send_wr wr = transfer_of(IBV_WR_RDMA_WRITE, sge, n, remote, key);
-    weft__rc_post(lane, &wr, &(struct rc_work){.op = op}, true);
-    return WEFT_IN_PROGRESS;
+    return transfer_pieces(lane, &(struct local_pieces){from, n_from, total, false}, remote, key,
+                           completion);
 }
 
 /* ---- get ------------------------------------------------------------------------------------- */
@@ -206,37 +224,15 @@ weft_status_t weft__rc_get_bcopy(struct lane *l, const struct rma_unpack *to, ui
     return WEFT_IN_PROGRESS;
 }
 
-static bool scatter(struct rc_lane *lane, struct rc_op *op) {
-    if (op->staging) pieces_scatter(op->piece, op->n_pieces, op->staging);
-    return false;
-}
-
 weft_status_t weft__rc_get_zcopy(struct lane *l, const struct rma_piece *to, size_t n_to,
                                  uint64_t remote, struct lane_key *key,
                                  struct completion *completion) {
-    struct rc_lane *lane = rc_lane(l);
-    struct ibv_sge sge[RC_IOV];
     size_t total;
-    int n;
     if (!pieces_fit(to, n_to, l->iface->attr.max_get_zcopy, l->iface->attr.max_iov, &total))
         return too_big("get_zcopy");
     if (total == 0) return WEFT_OK;
-    if (!rc_has_room(lane, RC_KEEP)) return WEFT_NO_RESOURCE;
-    struct rc_op *op = op_new(lane, completion);
-    if (!op) return WEFT_ERR_NO_MEMORY;
-    weft_status_t st =
-        describe_pieces(lane, op, &(struct local_pieces){to, n_to, total, true}, sge, &n);
-    if (st < 0) {
-        weft__rc_op_free(lane, op);
-        return st;
-    }
-    op->finish = scatter;
-    op->n_pieces = (unsigned)n_to;
-    memcpy(op->piece, to, n_to * sizeof *to);
-    lane->bytes += total;
-    struct ibv_send_wr wr = transfer_of(IBV_WR_RDMA_READ, sge, n, remote, key);
-    weft__rc_post(lane, &wr, &(struct rc_work){.op = op}, true);
-    return WEFT_IN_PROGRESS;
+    return transfer_pieces(rc_lane(l), &(struct local_pieces){to, n_to, total, true}, remote, key,
+                           completion);
 }
 
 weft_status_t weft__rc_fence(struct lane *l) {
