@@ -5,6 +5,7 @@ import json
 import sys
 
 from . import Context, Worker, __version__
+from ._program import run
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -36,4 +37,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

@@ -10,6 +10,8 @@ import os
 import shutil
 import sys
 
+from ._program import run
+
 
 def find_program() -> str | None:
     here = os.path.dirname(os.path.abspath(__file__))
@@ -38,4 +40,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

@@ -5,6 +5,7 @@ import ctypes
 import json
 import os
 import re
+import signal
 import struct
 import subprocess
 import sys
@@ -333,6 +334,15 @@ class Info(unittest.TestCase):
         with weft.Worker() as worker:
             self.assertIn("am.sent", worker.counters())
             self.assertIsInstance(worker.trace(), str)
+
+    def test_a_reader_that_leaves_ends_a_program_without_a_word(self):
+        for program in (["weft.info"], ["weft.info", "--json"], ["weft.run", "--help"],
+                        ["weft.benchmarks.send_recv", "--sizes", "8", "--seconds", "0.002"]):
+            reader, writer = os.pipe()
+            os.close(reader)
+            done = subprocess.run([sys.executable, "-m", *program], stdout=writer, stderr=subprocess.PIPE, text=True)
+            os.close(writer)
+            self.assertEqual((done.returncode, done.stderr), (-signal.SIGPIPE, ""), program)
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ import time
 from typing import Any, Awaitable, Callable, Iterator
 
 import weft
+from weft._program import run
 
 SIZES = (8, 1024, 65536, 1 << 20)
 BACKENDS = ("weft", "polled", "streams")
@@ -276,4 +277,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)
