@@ -188,21 +188,21 @@ static PyObject *worker_wait(PyObject *self, PyObject *args) {
     uint64_t end = weft_worker_now(w->handle) + (uint64_t)timeout_ms * 1000000;
     /* A wake before the wait ends it, too; the first turn would take it for nothing. */
     bool slept = poll(&(struct pollfd){.fd = fd, .events = POLLIN}, 1, 0) > 0;
-    for (;; slept = true) {
+    for (;;) {
         int n = weft__py_turn(w, 0);
         Py_ssize_t reported = weft__py_deliver(w);
         if (n < 0) return weft__py_raise(w->state, n);
         if (n || reported || slept || !w->handle) Py_RETURN_TRUE;
         Py_ssize_t found = timeout_ms && !w->unlock ? look(w) : 0;
-        if (found < 0) return NULL;
+        /* A signal that came so far would not end the sleep. Its handler may destroy the worker. */
+        if (found < 0 || PyErr_CheckSignals() < 0) return NULL;
         if (found || !w->handle) Py_RETURN_TRUE;
         uint64_t now = weft_worker_now(w->handle);
         int left = timeout_ms < 0 ? -1 : now >= end ? 0 : (int)((end - now + 999999) / 1000000);
-        while ((n = sleep_on(w, fd, left)) < 0) {
-            if (errno != EINTR) return PyErr_SetFromErrno(PyExc_OSError);
-            if (PyErr_CheckSignals() < 0) return NULL;
-        }
+        n = sleep_on(w, fd, left);
+        if (n < 0 && errno != EINTR) return PyErr_SetFromErrno(PyExc_OSError);
         if (n == 0) Py_RETURN_FALSE;
+        slept = n > 0;
     }
 }
 

@@ -2,6 +2,7 @@
 import asyncio
 import contextlib
 import gc
+import itertools
 import os
 import pickle
 import select
@@ -9,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 import unittest
 import weakref
@@ -90,7 +92,11 @@ class Connecting(Case):
                 for dialer in sockets:
                     dialer.setblocking(False)
                     dialer.connect_ex((listener.host, listener.port))
-                self.assertEqual(len(select.select([], sockets, [], 0.1)[1]), room)
+                let_in, ends = [], time.monotonic() + 20
+                while len(let_in) < room and time.monotonic() < ends:  # not all at once on a busy machine
+                    let_in += select.select([], [each for each in sockets if each not in let_in], [], 1)[1]
+                waiting = [each for each in sockets if each not in let_in]
+                self.assertEqual((len(let_in), select.select([], waiting, [], 0.1)[1]), (room, []))
             with self.assertRaises(weft.InvalidParamError):
                 worker.listen(backlog=-1)
             await worker.close()
@@ -235,7 +241,7 @@ class Ending(Case):
             os.kill(child.pid, signal.SIGKILL)
             with self.assertRaises(weft.PeerFailedError):
                 await waits
-            self.assertLess(time.monotonic() - began, 2)
+            self.assertLess(time.monotonic() - began, 20)
         child.communicate()
 
     async def test_a_process_that_leaves_without_closing_ends_at_once(self):
@@ -268,6 +274,10 @@ async def main():
     await asyncio.sleep(0)
 asyncio.run(main())
 """
+
+
+class Alarm(Exception):
+    """What a handler of a signal raises."""
 
 
 class Plain(unittest.TestCase):
@@ -304,30 +314,75 @@ class Plain(unittest.TestCase):
                 pass
             self.assertEqual(select.select([one.fd(), two.fd()], [], [], 0)[0], [])
 
-    def test_a_signal_ends_a_wait(self):
-        class Alarm(Exception):
-            pass
+    @contextlib.contextmanager
+    def on_alarm(self, handler):
+        old = signal.signal(signal.SIGALRM, handler)
+        try:
+            yield
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, old)
 
+    def test_a_signal_ends_a_wait(self):
         def handler(number, frame):
+            signal.setitimer(signal.ITIMER_REAL, 0)
             raise Alarm
 
-        with weft.Worker() as worker:
-            old = signal.signal(signal.SIGALRM, handler)
-            try:
-                began = time.monotonic()
-                signal.setitimer(signal.ITIMER_REAL, 0.05)
-                with self.assertRaises(Alarm):
-                    worker.wait(20000)
-                self.assertLess(time.monotonic() - began, 10)
-            finally:
-                signal.signal(signal.SIGALRM, old)
+        with weft.Worker() as worker, self.on_alarm(handler):
+            began = time.monotonic()
+            with self.assertRaises(Alarm):
+                # More than one: the first may come an instruction before the sleep.
+                signal.setitimer(signal.ITIMER_REAL, 0.05, 0.05)
+                worker.wait(60000)
+            self.assertLess(time.monotonic() - began, 30)
             self.assertFalse(worker.wait(1))
             worker.wake()
             self.assertTrue(worker.wait(20000))
 
-    def test_another_thread_may_not_use_the_worker(self):
-        import threading
+    def test_a_signal_that_comes_before_the_sleep_of_a_wait_ends_it(self):
+        """A thread sends it that takes the interpreter's lock between the wait's first look and its sleep."""
+        def handler(number, frame):
+            raise Alarm
 
+        def send():
+            go_on.acquire()
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGALRM)
+
+        go_on = threading.Lock()
+        with weft.Worker(unlock=True) as worker, self.on_alarm(handler):
+            go_on.acquire()
+            thread = threading.Thread(target=send)
+            thread.start()
+            began = time.monotonic()
+            # The thread asks for the lock while the sum is made. Between that and the wait no line of Python gives it away.
+            ms = map(sum, [itertools.repeat(0, 10**7)], [60000])
+            waits = map(worker.wait, ms)
+            with self.assertRaises(Alarm):
+                go_on.release()
+                next(waits)
+            thread.join()
+            self.assertLess(time.monotonic() - began, 30)
+
+    def test_signals_whose_handlers_return_do_not_prolong_a_wait(self):
+        handled = []
+        with weft.Worker() as worker, self.on_alarm(lambda number, frame: handled.append(number)):
+            began = time.monotonic()
+            signal.setitimer(signal.ITIMER_REAL, 0.02, 0.02)
+            self.assertFalse(worker.wait(200))
+            self.assertLess(time.monotonic() - began, 30)
+        self.assertTrue(handled)
+
+    def test_a_handler_of_a_signal_may_destroy_the_worker_that_waits(self):
+        said = subprocess.run([sys.executable, "-c", """
+import signal, weft
+worker = weft.Worker()
+signal.signal(signal.SIGALRM, lambda number, frame: worker.destroy())
+signal.setitimer(signal.ITIMER_REAL, 0.05, 0.05)
+print(worker.wait(60000))
+"""], capture_output=True, text=True, timeout=50)
+        self.assertEqual((said.returncode, said.stdout), (0, "True\n"), said.stderr)
+
+    def test_another_thread_may_not_use_the_worker(self):
         with weft.Worker() as worker:
             said = []
 
@@ -343,8 +398,6 @@ class Plain(unittest.TestCase):
             self.assertEqual(len(said), 1)
 
     def test_threads_each_with_a_loop_and_a_worker(self):
-        import threading
-
         uris, done = [], []
         there = threading.Barrier(2, timeout=30)
 
