@@ -44,17 +44,27 @@ struct iface *weft__worker_scheme(weft_worker_t *worker, const char *scheme, siz
 
 /* ---- attachments */
 
-weft_status_t weft__worker_attach(weft_worker_t *worker, const void *key, void *object,
-                                  void (*close)(weft_worker_t *, void *,
-                                                void (*)(weft_worker_t *))) {
+typedef void (*attachment_close_fn)(weft_worker_t *worker, void *object,
+                                    void (*closed)(weft_worker_t *worker));
+
+weft_status_t weft__worker_attach_first(weft_worker_t *worker, const void *key, void *object,
+                                        attachment_close_fn close) {
     if (!worker_is_open(&worker->core.fsm)) return WEFT_ERR_CLOSED;
     struct worker_attachment *attachment = weft__new(worker, struct worker_attachment);
     if (!attachment) return WEFT_ERR_NO_MEMORY;
     attachment->key = key;
     attachment->object = object;
     attachment->close = close;
-    list_append(&worker->attachments, &attachment->of_worker);
+    list_prepend(&worker->attachments, &attachment->of_worker);
     worker->n_attachments++;
+    return WEFT_OK;
+}
+
+weft_status_t weft__worker_attach(weft_worker_t *worker, const void *key, void *object,
+                                  attachment_close_fn close) {
+    weft_status_t st = weft__worker_attach_first(worker, key, object, close);
+    if (st < 0) return st;
+    list_append(&worker->attachments, list_pop(&worker->attachments));
     return WEFT_OK;
 }
 

@@ -181,6 +181,10 @@ struct reactor *weft__worker_reactor(weft_worker_t *worker);
 weft_status_t weft__worker_attach(weft_worker_t *worker, const void *key, void *object,
                                   void (*close)(weft_worker_t *worker, void *object,
                                                 void (*closed)(weft_worker_t *worker)));
+/* The same, and it is closed before what is there already. */
+weft_status_t weft__worker_attach_first(weft_worker_t *worker, const void *key, void *object,
+                                        void (*close)(weft_worker_t *worker, void *object,
+                                                      void (*closed)(weft_worker_t *worker)));
 void *weft__worker_attached(weft_worker_t *worker, const void *key);
 /* Takes it back, before the worker closes. */
 void weft__worker_detach(weft_worker_t *worker, const void *key);

@@ -64,7 +64,8 @@ typedef struct weft_view_params {
 
 /*
  * Creates a view with one reference. Returns WEFT_OK and the handle; on_ready reports the outcome.
- * Release the last reference before the worker closes: a view that is left then is never freed.
+ * A view that is left when its worker closes ends with it, whatever references there are: its team
+ * is closed, its finalizers run, and the handle is gone when the worker is.
  * After a failed creation the view must still be released. `params` may be NULL. MPI's own
  * initialization blocks within the call.
  *

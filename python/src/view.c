@@ -126,7 +126,11 @@ struct finalizer {
 static weft_status_t run(weft_finalizer_t *unused, void *arg) {
     struct finalizer *f = arg;
     PyThreadState *was;
-    if (!weft__py_enter(f->worker, &was)) return WEFT_ERR_CANCELLED;
+    if (!weft__py_enter(f->worker, &was)) {
+        weft__py_forget(f->worker, f->fn);
+        free(f);
+        return WEFT_ERR_CANCELLED;
+    }
     PyObject *result = PyObject_CallFunctionObjArgs(f->fn, NULL);
     if (!result) PyErr_WriteUnraisable(f->fn);
     weft_status_t status = result ? WEFT_OK : WEFT_ERR_CANCELLED;

@@ -106,11 +106,14 @@ weft_status_t weft_view_create_sized(size_t params_size, const weft_view_params_
 }
 
 static weft_status_t until_ready(weft_view_t *view, weft_view_t **view_p) {
+    weft__view_hold(view);
     while (view->status == WEFT_IN_PROGRESS) weft__worker_wait_for(view->worker, &view->status);
     weft_status_t st = view->status;
+    bool ends_alone = !view->ends_with_worker;
+    weft__view_let_go(view);
     if (st == WEFT_OK)
         *view_p = view;
-    else
+    else if (ends_alone)
         weft_view_release_wait(view);
     return st;
 }
@@ -134,8 +137,12 @@ weft_status_t weft_view_create_wait_sized(size_t params_size, const weft_view_pa
 /* ---- references ---------------------------------------------------------------------------- */
 
 weft_view_t *weft_view_retain(weft_view_t *view) {
-    if (view) view->refs++;
+    if (view && !view->ends_with_worker) view->refs++;
     return view;
+}
+
+static bool is_ending(const weft_view_t *view) {
+    return view->ends_with_worker || view_is_releasing(&view->core.fsm);
 }
 
 /* Whether the end of this view ends one that has a worker of its own. */
@@ -149,8 +156,7 @@ weft_status_t weft_view_release(weft_view_t *view, const weft_op_t *op) {
     weft_status_t st = weft__worker_check(view->worker);
     if (st == WEFT_OK) st = weft__check_close(op, false);
     if (st < 0) return st;
-    if (view_is_releasing(&view->core.fsm))
-        return weft__fail(WEFT_ERR_BUSY, "the view is being released");
+    if (is_ending(view)) return weft__fail(WEFT_ERR_BUSY, "the view is being released");
     if (ends_worker(view))
         return weft__fail(WEFT_ERR_UNSUPPORTED,
                           "the view has a worker of its own: use weft_view_release_wait");
@@ -163,6 +169,17 @@ static void note_release(weft_status_t status, void *arg) {
     *(weft_status_t *)arg = status;
 }
 
+/* Of a part that has ended. */
+static weft_status_t let_go_and_wait(weft_view_t *view) {
+    if (!view) return WEFT_OK;
+    if (view->ends_with_worker) {
+        weft__view_let_go(view);
+        return WEFT_OK;
+    }
+    view->n_held--;
+    return weft_view_release_wait(view);
+}
+
 static weft_status_t end_and_wait(weft_view_t *view) {
     struct shared_worker *shared = view->shared;
     weft_worker_t *worker = view->worker;
@@ -172,7 +189,7 @@ static weft_status_t end_and_wait(weft_view_t *view) {
     view->refs = 0;
     weft__view_end(view, &(weft_op_t){.done = note_release, .arg = &outcome});
     weft__worker_wait_for(worker, &outcome);
-    weft_status_t above = weft_view_release_wait(parent);
+    weft_status_t above = let_go_and_wait(parent);
     drop_worker(shared);
     return outcome == WEFT_OK ? above : outcome;
 }
@@ -182,8 +199,7 @@ weft_status_t weft_view_release_wait(weft_view_t *view) {
     weft_status_t st = weft__worker_check(view->worker);
     if (st == WEFT_OK) st = weft__worker_may_wait(view->worker);
     if (st < 0) return st;
-    if (view_is_releasing(&view->core.fsm))
-        return weft__fail(WEFT_ERR_BUSY, "the view is being released");
+    if (is_ending(view)) return weft__fail(WEFT_ERR_BUSY, "the view is being released");
     if (view->refs > 1) {
         view->refs--;
         return WEFT_OK;

@@ -126,7 +126,7 @@ static void part_is_over(struct part *part, weft_status_t status) {
     if (part->on_ready) part->on_ready(NULL, status, part->arg);
     weft__program_returned(whole->reactor);
     weft__free_later(whole->reactor, part);
-    weft_view_release(whole, NULL);
+    weft__view_let_go(whole);
 }
 
 static void stood_by(weft_status_t status, void *arg) {
@@ -162,7 +162,7 @@ static weft_status_t begin_part(struct part *part) {
         return st;
     }
     talloc_steal(view, part);
-    weft_view_release(part->whole, NULL); /* the view has its own */
+    weft__view_let_go(part->whole); /* the view has its own */
     return WEFT_OK;
 }
 
@@ -194,7 +194,8 @@ static struct part *new_part(weft_view_t *view, const weft_view_split_params_t *
     part->mine = (struct choice){params->colour, params->key};
     part->on_ready = params->on_ready;
     part->arg = params->arg;
-    part->whole = weft_view_retain(view);
+    part->whole = view;
+    weft__view_hold(view);
     if (params->deadline_ms)
         part->deadline = weft__now(view->reactor) + params->deadline_ms * NS_PER_MS;
     return part;
@@ -217,7 +218,7 @@ weft_status_t weft_view_split_sized(size_t params_size, weft_view_t *view,
     if (st == WEFT_OK) choices_known(st, part);
     if (st >= 0) return WEFT_OK;
     talloc_free(part);
-    weft_view_release(view, NULL);
+    weft__view_let_go(view);
     return st;
 }
 

@@ -8,9 +8,15 @@
 
 /* ---- its creation: a team, then the identities of its members ------------------------------ */
 
+static void end_if_left(weft_view_t *view) {
+    bool is_left = view->ends_with_worker && view->refs == 0 && view->status != WEFT_IN_PROGRESS;
+    if (is_left && !view_is_releasing(&view->core.fsm)) weft__view_end(view, NULL);
+}
+
 static void formed(weft_view_t *view, weft_status_t status) {
     view->status = status;
     weft__fsm_step(&view->core.fsm, status < 0 ? VIEW_EV_FAIL : VIEW_EV_FORMED);
+    end_if_left(view);
 }
 
 static void members_known(weft_status_t status, void *arg) {
@@ -35,7 +41,8 @@ static weft_status_t make_members(weft_view_t *view) {
 }
 
 weft_status_t weft__view_begin(weft_view_t *view, uint32_t deadline_ms) {
-    weft_status_t st = make_members(view);
+    weft_status_t st = weft__view_join_worker(view);
+    if (st == WEFT_OK) st = make_members(view);
     if (st < 0) return st;
     weft_team_params_t params = {.exchange = &view->session->exchange,
                                  .on_ready = team_ready,
@@ -50,7 +57,7 @@ static void team_closed(weft_status_t status, void *arg) {
     weft_view_t *view = arg;
     (void)status;
     view->team = NULL;
-    weft__fsm_step(&view->core.fsm, VIEW_EV_CLOSED);
+    if (view->is_settled) weft__fsm_step(&view->core.fsm, VIEW_EV_CLOSED);
 }
 
 static void finalizers_done(struct finalizers *f) {
@@ -60,6 +67,7 @@ static void finalizers_done(struct finalizers *f) {
 
 /* Keys of the resource set become invalid, then nothing of the view is left at its peers. */
 static void close_view(weft_view_t *view) {
+    view->closes_team = true;
     if (view->mem) weft_mem_release(view->mem, NULL);
     view->mem = NULL;
     weft_status_t st = weft_team_close(view->team, &(weft_op_t){.done = team_closed, .arg = view});
@@ -75,8 +83,9 @@ static void stop_view(weft_view_t *view) {
     weft__finalizers_end(&view->finalizers);
     weft__view_forget_fetches(view);
     weft__free_later(view->reactor, view);
-    if (parent) weft_view_release(parent, NULL);
+    weft__view_let_go(parent);
     if (done) done(status, arg);
+    weft__view_leave_worker(view);
 }
 
 /* ---- the machine's outputs ----------------------------------------------------------------- */
@@ -89,10 +98,11 @@ static void notify_view(weft_view_t *view) {
 /* From the run queue, because these lead to further steps of the same machine. */
 static void settle_view(struct job *job) {
     weft_view_t *view = container_of(job, weft_view_t, settle);
-    if (view->team)
-        close_view(view);
-    else
+    view->is_settled = true;
+    if (!view->team)
         team_closed(WEFT_OK, view);
+    else if (!view->closes_team)
+        close_view(view);
 }
 
 static void effect_view(struct fsm *m, unsigned effect) {
@@ -126,6 +136,7 @@ weft_view_t *weft__view_new(weft_worker_t *worker, weft_view_t *parent) {
     view->reactor = weft__worker_reactor(worker);
     view->settle.run = settle_view;
     list_init(&view->fetches);
+    list_init(&view->of_worker);
     weft__finalizers_init(&view->finalizers, view->reactor);
     view->finalizers.done = finalizers_done;
     fsm_init(&view->core.fsm, &port, VIEW_STARTING, 0);
@@ -133,7 +144,8 @@ weft_view_t *weft__view_new(weft_worker_t *worker, weft_view_t *parent) {
         talloc_free(view);
         return NULL;
     }
-    view->parent = weft_view_retain(parent);
+    view->parent = parent;
+    weft__view_hold(parent);
     return view;
 }
 
@@ -141,8 +153,34 @@ void weft__view_discard(weft_view_t *view) {
     if (view->mem) weft_mem_release(view->mem, NULL);
     if (view->session) view->session->engine->stop(view->session);
     weft__finalizers_end(&view->finalizers);
-    if (view->parent) weft_view_release(view->parent, NULL);
+    weft__view_let_go(view->parent);
+    weft__view_leave_worker(view);
     talloc_free(view);
+}
+
+void weft__view_hold(weft_view_t *view) {
+    if (!view) return;
+    view->n_held++;
+    view->refs++;
+}
+
+void weft__view_let_go(weft_view_t *view) {
+    if (!view) return;
+    view->n_held--;
+    if (!view->ends_with_worker) {
+        weft_view_release(view, NULL);
+        return;
+    }
+    view->refs--;
+    end_if_left(view);
+}
+
+/* Its team is closed before its finalizers run. One that is not ready fails, and is notified. */
+void weft__view_end_with_worker(weft_view_t *view) {
+    view->ends_with_worker = true;
+    if (!view_is_releasing(&view->core.fsm)) view->refs = view->n_held;
+    end_if_left(view);
+    if (view->team && !view->closes_team) close_view(view);
 }
 
 void weft__view_end(weft_view_t *view, const weft_op_t *op) {
@@ -151,6 +189,7 @@ void weft__view_end(weft_view_t *view, const weft_op_t *op) {
 }
 
 weft_status_t weft__view_usable(const weft_view_t *view) {
+    if (view->ends_with_worker) return weft__fail(WEFT_ERR_CLOSED, "the view's worker closes");
     if (view_is_in_use(&view->core.fsm) && view->status == WEFT_OK) return WEFT_OK;
     return view->status < 0 ? weft__fail(view->status, "the view's creation failed")
                             : weft__fail(WEFT_ERR_BUSY, "the view is not ready");

@@ -21,6 +21,11 @@ struct view_member {
 struct weft_view {
     struct view_core core;
     uint32_t refs;
+    uint32_t n_held;       /* of these, by parts, by splits and by calls that wait */
+    struct list of_worker; /* of_worker.c */
+    struct view_registry *registry;
+    bool ends_with_worker;        /* which closes: the program's references count no more */
+    bool closes_team, is_settled; /* the team's close has begun; it is due */
     weft_status_t status;         /* of the creation */
     struct shared_worker *shared; /* of its thread: api.c; NULL: it uses the program's worker */
     weft_worker_t *worker;
@@ -51,8 +56,19 @@ weft_view_t *weft__view_new(weft_worker_t *worker, weft_view_t *parent);
 void weft__view_discard(weft_view_t *view);
 /* The last reference is gone. */
 void weft__view_end(weft_view_t *view, const weft_op_t *op);
-/* WEFT_OK, WEFT_ERR_BUSY before it is ready, or why its creation failed. */
+/* WEFT_OK, WEFT_ERR_BUSY before it is ready, WEFT_ERR_CLOSED when its worker closes, or why its
+ * creation failed. */
 weft_status_t weft__view_usable(const weft_view_t *view);
+
+/* The view lives until it is let go, whatever the program releases. */
+void weft__view_hold(weft_view_t *view);
+void weft__view_let_go(weft_view_t *view);
+void weft__view_end_with_worker(weft_view_t *view);
+
+/* of_worker.c */
+
+weft_status_t weft__view_join_worker(weft_view_t *view);
+void weft__view_leave_worker(weft_view_t *view);
 
 /* sets.c */
 

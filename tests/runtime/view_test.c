@@ -97,6 +97,75 @@ TEST(the_programs_worker_stays_when_the_view_ends) {
     CHECK_EQ(weft_context_destroy(context), WEFT_OK);
 }
 
+struct left {
+    weft_worker_t *worker;
+    weft_view_t *view;
+    int ready, closed, ran;
+    weft_status_t status, barrier, release;
+};
+static weft_status_t finalize_left(weft_finalizer_t *finalizer, void *arg) {
+    struct left *left = arg;
+    (void)finalizer;
+    left->ran++;
+    left->barrier = weft_view_barrier(left->view, NULL);
+    left->release = weft_view_release(left->view, NULL);
+    return WEFT_OK;
+}
+static void left_ready(weft_view_t *view, weft_status_t status, void *arg) {
+    struct left *left = arg;
+    left->view = view;
+    left->ready++;
+    left->status = status;
+}
+static void left_closed(weft_status_t status, void *arg) {
+    struct left *left = arg;
+    left->closed++;
+}
+static weft_worker_t *worker_of(weft_context_t **context_p) {
+    weft_worker_t *worker;
+    CHECK_EQ(weft_context_create(NULL, context_p), WEFT_OK);
+    CHECK_EQ(weft_worker_create(*context_p, NULL, &worker), WEFT_OK);
+    return worker;
+}
+
+/* Also one with more references, a part of it, and a split that is under way. */
+TEST(a_view_that_is_left_ends_with_its_worker) {
+    struct left left = {0}, split = {0};
+    weft_context_t *context;
+    weft_worker_t *worker = worker_of(&context);
+    weft_view_t *part;
+    weft_view_params_t params = {.worker = worker, .engine = "single"};
+    CHECK_EQ(weft_view_create_wait(&params, &left.view), WEFT_OK);
+    CHECK(weft_view_retain(left.view) == left.view);
+    for (int i = 0; i < 2; i++)
+        CHECK_EQ(weft_view_push_finalizer(left.view, finalize_left, &left, NULL, NULL), WEFT_OK);
+    CHECK_EQ(weft_view_split_wait(left.view, 1, 0, &part), WEFT_OK);
+    weft_view_split_params_t other = {.colour = 2, .on_ready = left_ready, .arg = &split};
+    CHECK_EQ(weft_view_split(left.view, &other), WEFT_OK);
+    weft_worker_destroy(worker);
+    CHECK_EQ(left.ran, 2);
+    CHECK_EQ(left.barrier, WEFT_ERR_CLOSED); /* its team is closed by then */
+    CHECK_EQ(left.release, WEFT_ERR_BUSY);
+    CHECK_EQ(split.ready, 1);
+    CHECK_EQ(weft_context_destroy(context), WEFT_OK);
+}
+
+TEST(a_view_whose_worker_closes_before_it_is_ready_fails) {
+    struct left left = {0};
+    weft_context_t *context;
+    weft_worker_t *worker = worker_of(&context);
+    weft_view_params_t params = {
+        .worker = worker, .engine = "single", .on_ready = left_ready, .arg = &left};
+    CHECK_EQ(weft_view_create(&params, &left.view), WEFT_OK);
+    CHECK_EQ(left.ready, 0);
+    weft_op_t op = {.done = left_closed, .arg = &left};
+    CHECK_EQ(weft_worker_close(worker, &op), WEFT_IN_PROGRESS);
+    while (!left.closed) weft_worker_wait(worker, 100);
+    CHECK_EQ(left.ready, 1);
+    CHECK_EQ(left.status, WEFT_ERR_CLOSED);
+    CHECK_EQ(weft_context_destroy(context), WEFT_OK);
+}
+
 static void create_and_wait(void *arg) {
     weft_view_t *view = NULL;
     *(weft_status_t *)arg = weft_view_create_wait(&(weft_view_params_t){.engine = "single"}, &view);
