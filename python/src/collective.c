@@ -211,7 +211,7 @@ static PyObject *coll_start(PyObject *self, PyObject *args) {
 static PyObject *coll_free(PyObject *self, PyObject *unused) {
     struct coll *c = (struct coll *)self;
     struct state *state = c->team->worker->state;
-    weft_status_t status = c->handle && c->team->handle ? weft_coll_free(c->handle) : WEFT_OK;
+    weft_status_t status = c->handle && live_team(c->team) ? weft_coll_free(c->handle) : WEFT_OK;
     if (status < 0) return weft__py_raise(state, status);
     weft__py_disown(c->team->worker, &c->child);
     c->handle = NULL;
@@ -222,7 +222,7 @@ static PyObject *coll_free(PyObject *self, PyObject *unused) {
 /* It ends with its team, too. */
 static void coll_end(struct worker *worker, void *handle, void *arg) {
     struct team *t = arg;
-    if (handle && t->handle) weft_coll_free(handle);
+    if (handle && live_team(t)) weft_coll_free(handle);
     weft__py_forget(worker, (PyObject *)t);
 }
 

@@ -118,8 +118,13 @@ PyMethodDef weft__py_connect_methods[] = {
 
 /* ---- the listener ---- */
 
+static bool is_live(const struct listener *l) {
+    return l->handle && !l->worker->ending;
+}
+
 static PyObject *listener_close(PyObject *self, PyObject *unused) {
     struct listener *l = (struct listener *)self;
+    if (l->worker->ending) Py_RETURN_NONE; /* which closes it */
     if (l->handle) weft_listener_close(l->handle);
     l->handle = NULL;
     weft__py_disown(l->worker, &l->child);
@@ -128,12 +133,12 @@ static PyObject *listener_close(PyObject *self, PyObject *unused) {
 
 static PyObject *get_uri(PyObject *self, void *unused) {
     struct listener *l = (struct listener *)self;
-    if (!l->handle) return weft__py_raise(l->worker->state, WEFT_ERR_CLOSED);
+    if (!is_live(l)) return weft__py_raise(l->worker->state, WEFT_ERR_CLOSED);
     return PyUnicode_FromString(weft_listener_uri(l->handle));
 }
 
 static PyObject *get_closed(PyObject *self, void *unused) {
-    return PyBool_FromLong(!((struct listener *)self)->handle);
+    return PyBool_FromLong(!is_live((struct listener *)self));
 }
 
 static int traverse(PyObject *self, visitproc visit, void *arg) {

@@ -28,6 +28,7 @@ struct child {
     struct child *next, **prev;
     void **handle;
     bool orphan; /* of ends.c: its object is gone */
+    bool is_ep;
 };
 
 struct worker {
@@ -43,7 +44,9 @@ struct worker {
     atomic_flag listing;           /* held while `children` changes */
     struct request *first, **last; /* complete, and not reported yet */
     struct request *spare;
-    struct request *ending;  /* its close, in progress */
+    /* Its close, in progress: of what it has, regions and keys are there until its end, and all
+     * else may be gone. */
+    struct request *ending;
     PyThreadState *unlocked; /* while the library runs without the interpreter's lock */
     size_t exports;          /* buffers of regions that Python refers to */
     bool unlock;             /* progress releases the interpreter's lock */
@@ -180,6 +183,7 @@ int weft__py_open(struct worker *worker);                  /* 0, or -1 and Close
 /* ---- ends.c ---- */
 void weft__py_adopt(struct worker *worker, struct child *child, void **handle);
 void weft__py_disown(struct worker *worker, struct child *child);
+void weft__py_closes(struct worker *worker); /* its close has begun: it has no endpoint any more */
 bool weft__py_is_owner(const struct worker *worker);
 typedef void (*weft__py_end_fn)(struct worker *worker, void *handle, void *arg);
 /*
@@ -200,6 +204,7 @@ void weft__py_call_endpoint(struct worker *worker, weft_ep_t *handle, PyObject *
 void weft__py_on_ready(weft_ep_t *handle, void *worker);
 void weft__py_on_lost(weft_ep_t *handle, weft_status_t status, void *worker);
 int weft__py_ep_open(struct ep *ep);
+void weft__py_ep_left(weft_ep_t *handle); /* its object does not own it any more */
 
 /* The methods of a type lie in the files of their subjects. */
 extern PyMethodDef weft__py_connect_methods[]; /* of workers */

@@ -60,6 +60,7 @@ void weft__py_on_lost(weft_ep_t *handle, weft_status_t status, void *arg) {
  * reference. */
 void weft__py_call_endpoint(struct worker *worker, weft_ep_t *handle, PyObject *const *fn_p) {
     PyThreadState *was;
+    if (worker->ending) return; /* which ends it */
     if (!weft__py_enter(worker, &was)) return;
     PyObject *ep = weft__py_ep_new(worker, handle), *fn = *fn_p, *result = NULL;
     Py_XINCREF(fn); /* it may take itself away */
@@ -78,9 +79,14 @@ PyObject *weft__py_ep_new(struct worker *worker, weft_ep_t *handle) {
     if (!self) return NULL;
     self->worker = (struct worker *)Py_NewRef((PyObject *)worker);
     self->handle = handle;
+    self->child.is_ep = true;
     weft__py_adopt(worker, &self->child, (void **)&self->handle);
     weft_ep_set_user(handle, self);
     return (PyObject *)self;
+}
+
+void weft__py_ep_left(weft_ep_t *handle) {
+    weft_ep_set_user(handle, &orphan);
 }
 
 static bool is_open(const struct ep *self) {

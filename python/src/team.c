@@ -147,7 +147,7 @@ PyMethodDef weft__py_team_methods[] = {
 /* ---- the team ---- */
 
 int weft__py_team_open(struct team *t) {
-    if (t->handle) return 0;
+    if (live_team(t)) return 0;
     weft__py_raise(t->worker->state, WEFT_ERR_CLOSED);
     return -1;
 }
@@ -160,10 +160,10 @@ static void closed(struct request *request) {
 
 static PyObject *team_close(PyObject *self, PyObject *unused) {
     struct team *t = (struct team *)self;
-    if (!t->handle || t->borrowed) Py_RETURN_NONE;
     if (t->ending) return Py_NewRef((PyObject *)t->ending);
+    if (!live_team(t) || t->borrowed) Py_RETURN_NONE;
     if (weft__py_graphs_end(t->worker, t) < 0) return NULL;
-    if (!t->handle) Py_RETURN_NONE; /* a callback of a graph has closed it */
+    if (!live_team(t)) Py_RETURN_NONE; /* a callback of a graph has closed it */
     struct request *r = weft__py_request(t->worker, GIVES_NONE);
     if (!r) return NULL;
     r->keep = Py_NewRef(self);
@@ -274,17 +274,17 @@ static PyObject *team_endpoint(PyObject *self, PyObject *args) {
 static PyObject *get_rank(PyObject *self, void *unused) {
     struct team *t = (struct team *)self;
     if (weft__py_team_open(t) < 0) return NULL;
-    return PyLong_FromUnsignedLong(weft_team_rank(t->handle));
+    return PyLong_FromUnsignedLong(weft_team_rank(live_team(t)));
 }
 
 static PyObject *get_size(PyObject *self, void *unused) {
     struct team *t = (struct team *)self;
     if (weft__py_team_open(t) < 0) return NULL;
-    return PyLong_FromUnsignedLong(weft_team_size(t->handle));
+    return PyLong_FromUnsignedLong(weft_team_size(live_team(t)));
 }
 
 static PyObject *get_closed(PyObject *self, void *unused) {
-    return PyBool_FromLong(!((struct team *)self)->handle);
+    return PyBool_FromLong(!live_team((struct team *)self));
 }
 
 static PyObject *get_worker(PyObject *self, void *unused) {

@@ -16,6 +16,11 @@ struct team {
     PyObject *raised;             /* by one of these: the first exception that was not taken */
 };
 
+/* NULL: it is gone, or may be. */
+static inline weft_team_t *live_team(const struct team *team) {
+    return team->worker->ending ? NULL : team->handle;
+}
+
 struct team *weft__py_team_new(struct worker *worker);
 struct request *weft__py_awaited(struct worker *worker, PyObject *made);
 int weft__py_team_open(struct team *team);

@@ -9,6 +9,11 @@ struct view {
     struct request *ending; /* its release, in progress */
 };
 
+/* NULL: it is gone, or may be. */
+static weft_view_t *live(const struct view *v) {
+    return v->worker->ending ? NULL : v->handle;
+}
+
 static struct view *view_new(struct worker *w) {
     struct view *v = (struct view *)PyType_GenericAlloc(w->state->view, 0);
     if (!v) return NULL;
@@ -76,10 +81,10 @@ static void released(struct request *request) {
 
 static PyObject *view_release(PyObject *self, PyObject *unused) {
     struct view *v = (struct view *)self;
-    if (!v->handle) Py_RETURN_NONE;
     if (v->ending) return Py_NewRef((PyObject *)v->ending);
+    if (!live(v)) Py_RETURN_NONE;
     if (weft__py_graphs_end(v->worker, v->team) < 0) return NULL;
-    if (!v->handle) Py_RETURN_NONE; /* a callback of a graph has released it */
+    if (!live(v)) Py_RETURN_NONE; /* a callback of a graph has released it */
     struct request *r = weft__py_request(v->worker, GIVES_NONE);
     if (!r) return NULL;
     r->keep = Py_NewRef(self);
@@ -146,7 +151,7 @@ static PyObject *view_push(PyObject *self, PyObject *args) {
     PyObject *fn;
     weft_finalizer_params_t params = {0};
     if (!PyArg_ParseTuple(args, "O|zI", &fn, &params.name, &params.deadline_ms)) return NULL;
-    if (!v->handle) return weft__py_raise(v->worker->state, WEFT_ERR_CLOSED);
+    if (!live(v)) return weft__py_raise(v->worker->state, WEFT_ERR_CLOSED);
     struct finalizer *f = malloc(sizeof *f);
     if (!f) return PyErr_NoMemory();
     *f = (struct finalizer){v->worker, Py_NewRef(fn)};
@@ -230,7 +235,7 @@ static PyObject *view_at(PyObject *self, PyObject *args) {
     int refresh = 0;
     const weft_resource_set_t *set = NULL;
     if (!PyArg_ParseTuple(args, "O&|p", weft__py_u32, &rank, &refresh)) return NULL;
-    if (!v->handle) return weft__py_raise(v->worker->state, WEFT_ERR_CLOSED);
+    if (!live(v)) return weft__py_raise(v->worker->state, WEFT_ERR_CLOSED);
     struct worker *w = v->worker;
     bool turned = w->turning; /* called within a callback: the library refuses it */
     w->turning = true;
@@ -252,7 +257,7 @@ static PyObject *view_fetch(PyObject *self, PyObject *args) {
     int refresh = 0;
     unsigned long deadline_ms = 0;
     if (!PyArg_ParseTuple(args, "O&|pk", weft__py_u32, &rank, &refresh, &deadline_ms)) return NULL;
-    if (!v->handle) return weft__py_raise(v->worker->state, WEFT_ERR_CLOSED);
+    if (!live(v)) return weft__py_raise(v->worker->state, WEFT_ERR_CLOSED);
     struct request *r = weft__py_request(v->worker, GIVES_NONE);
     if (!r) return NULL;
     weft_op_t op = weft__py_op(r, deadline_ms, 0);
@@ -260,7 +265,7 @@ static PyObject *view_fetch(PyObject *self, PyObject *args) {
 }
 
 static PyObject *view_mine(PyObject *self, PyObject *unused) {
-    return dict_of(weft_view_mine(((struct view *)self)->handle));
+    return dict_of(weft_view_mine(live((struct view *)self)));
 }
 
 static PyObject *view_split(PyObject *self, PyObject *args) {
@@ -270,7 +275,7 @@ static PyObject *view_split(PyObject *self, PyObject *args) {
                           &params.deadline_ms)) {
         return NULL;
     }
-    if (!v->handle) return weft__py_raise(v->worker->state, WEFT_ERR_CLOSED);
+    if (!live(v)) return weft__py_raise(v->worker->state, WEFT_ERR_CLOSED);
     struct request *r = weft__py_awaited(v->worker, (PyObject *)view_new(v->worker));
     if (!r) return NULL;
     params.arg = r;
@@ -279,15 +284,15 @@ static PyObject *view_split(PyObject *self, PyObject *args) {
 }
 
 static PyObject *get_rank(PyObject *self, void *unused) {
-    return PyLong_FromUnsignedLong(weft_view_rank(((struct view *)self)->handle));
+    return PyLong_FromUnsignedLong(weft_view_rank(live((struct view *)self)));
 }
 
 static PyObject *get_size(PyObject *self, void *unused) {
-    return PyLong_FromUnsignedLong(weft_view_size(((struct view *)self)->handle));
+    return PyLong_FromUnsignedLong(weft_view_size(live((struct view *)self)));
 }
 
 static PyObject *get_engine(PyObject *self, void *unused) {
-    return PyUnicode_FromString(weft_view_engine(((struct view *)self)->handle));
+    return PyUnicode_FromString(weft_view_engine(live((struct view *)self)));
 }
 
 static PyObject *get_team(PyObject *self, void *unused) {

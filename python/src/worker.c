@@ -242,7 +242,10 @@ static PyObject *worker_close(PyObject *self, PyObject *unused) {
     r->over = closed;
     weft_op_t op = weft__py_op(r, 0, 0);
     weft_status_t status = weft_worker_close(w->handle, &op);
-    if (status == WEFT_IN_PROGRESS) w->ending = r;
+    if (status == WEFT_IN_PROGRESS) {
+        w->ending = r;
+        weft__py_closes(w);
+    }
     return weft__py_posted(r, status);
 }
 

@@ -98,6 +98,7 @@ class Endpoint(_core.Endpoint):
                 raise errors.ClosedError("the endpoint is closed")
             future = self.worker._drive().future()
             self._waiters.append(future)
+            self.worker._sleepers.add(self)
             if limit is not None:
                 limit.ends(future)
             await future
@@ -485,6 +486,7 @@ class Listener:
                     raise errors.ClosedError("the listener is closed")
                 future = self._worker._drive().future()
                 self._waiters.append(future)
+                self._worker._sleepers.add(self)
                 limit.ends(future)
                 await future
         return self._waiting.popleft()

@@ -67,6 +67,7 @@ class Worker(_core.Worker):
     _driver: Any = None
     _next_number = 1
     _by_address: set[Endpoint]
+    _sleepers: "weakref.WeakSet[Any]"  # endpoints and listeners that somebody may wait for
     _on_endpoint: Callable[[Endpoint], Any] | None = None
     _allocators: dict[str, Callable[[int], Any]]
 
@@ -81,6 +82,7 @@ class Worker(_core.Worker):
             self.spins = False
         self.endpoint_type = Endpoint
         self._by_address = set()
+        self._sleepers = weakref.WeakSet()
         self._allocators = {}
         self.on_endpoint = self._accepted
         super(Worker, self).am_handler(HELLO, on_hello)
@@ -289,6 +291,12 @@ class Worker(_core.Worker):
         """
         if not self.closed:
             await self.end(self.post_close, deadline)
+
+    def post_close(self) -> _core.Request | None:
+        request = super().post_close()
+        for sleeper in list(self._sleepers):
+            sleeper._wake()  # it is closed
+        return request
 
     def destroy(self) -> None:
         """As close, for programs without an event loop."""

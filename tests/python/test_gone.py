@@ -142,6 +142,45 @@ class Elsewhere(Case):
                 del server
 
 
+class Closing(Case):
+    """What a worker has while its close is in progress."""
+
+    async def test_who_waits_for_an_endpoint_learns_of_it(self):
+        with socket.socket() as silent:
+            silent.bind(("127.0.0.1", 0))
+            silent.listen()
+            worker = weft.Worker(settings={"log.level": "none"})
+            waits = [asyncio.ensure_future(each) for each in (worker.connect(silent.getsockname()), worker.listen().accept())]
+            await asyncio.sleep(0)
+            await worker.close()
+            for wait in waits:
+                with self.assertRaises(weft.ClosedError):
+                    await asyncio.wait_for(wait, 20)
+
+    async def test_none_of_it_is_used(self):
+        async with weft.Worker(settings={"log.level": "none"}) as one:
+            two = weft.Worker(settings={"log.level": "none"})
+            ep = await two.connect(one.listen().uri)
+            key = ep.unpack_key(one.alloc(8).key())
+            team, listener, whole = await teams.create(two, "self"), two.listen(), await weft.view.open(two)
+            part, planned, ran = await whole.split(0), team.persistent("barrier"), []
+            whole.push_finalizer(lambda: ran.append(whole._core.mine()))
+            ending = two.post_close()
+            while not ending.done:
+                for call in (lambda: ep.tag_send(b"x", 1), ep.post_close, lambda: ep.post_put(b"x", 0, key), lambda: listener.uri,
+                             lambda: team._core.post_split(0, 0), team._core.describe, lambda: team._core.size,
+                             planned._core.post_start, lambda: whole.at(0), lambda: part._core.post_fetch(0)):
+                    with self.assertRaises(weft.ClosedError):
+                        call()
+                gone = ep.closed, listener.closed, team._core.closed, whole._core.size, part._core.engine
+                self.assertEqual(gone, (True, True, True, 0, "null"))
+                self.assertIsNone(whole._core.post_release())
+                listener.close()
+                two.progress()
+                one.progress()
+            self.assertEqual(ran, [None])
+
+
 class Callbacks(Case):
     async def test_a_weak_references_callback_gets_no_endpoint_back(self):
         async with weft.Worker(settings={"log.level": "none"}) as one, weft.Worker(settings={"log.level": "none"}) as two:
