@@ -1,6 +1,7 @@
 """What tests share: a case as a coroutine with two connected endpoints, and time limits."""
 import asyncio
 import contextlib
+import socket
 import unittest
 
 import weft
@@ -30,3 +31,12 @@ async def pair(transports=None, settings=None, scheme="tcp"):
             yield client, server
             await client.close()
             await server.close()
+
+
+@contextlib.contextmanager
+def reserved_port():
+    """A TCP port of 127.0.0.1 that no other process is given meanwhile. A socket with SO_REUSEADDR may listen there."""
+    with socket.socket() as keeps:
+        keeps.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        keeps.bind(("127.0.0.1", 0))
+        yield keeps.getsockname()[1]

@@ -427,7 +427,7 @@ class Ucxx(Compat):
         self.assertEqual(ucxx.types.TagMaskFull, 2 ** 64 - 1)
 
     async def test_options_of_progress_are_accepted(self):
-        ucxx.init(progress_mode="thread", enable_delayed_submission=True, enable_python_future=True, connect_timeout=2)
+        ucxx.init(progress_mode="thread", enable_delayed_submission=True, enable_python_future=True, connect_timeout=20)
         client, server, _ = await connected(ucxx)
         await client.send_obj(b"object")
         self.assertEqual(await server.recv_obj(), b"object")

@@ -3,12 +3,12 @@ import array
 import asyncio
 import math
 import os
-import socket
 import threading
 import unittest
 
 import weft
 from members import Exchange, run_members
+from pair import reserved_port
 from weft import rma, teams, view
 from weft.graph import Graph
 from weft.rma import Remote
@@ -237,8 +237,6 @@ class Long(unittest.TestCase):
 class Views(unittest.TestCase):
     def over_a_view(self, body, transports=None):
         """body(view, peer): of two processes, here threads, the other of which is not driven."""
-        store = "127.0.0.1:%d" % _free_port()
-
         async def other(peer, worker):
             made = await view.open(worker, "store", store=store, rank=1, size=2, deadline=LONG)
             await made.team.barrier(deadline=LONG)
@@ -254,7 +252,9 @@ class Views(unittest.TestCase):
                     await peer.until_paused()
                     await body(made, peer)
 
-        asyncio.run(one())
+        with reserved_port() as port:
+            store = "127.0.0.1:%d" % port
+            asyncio.run(one())
 
     def test_a_view_ends_on_after_its_deadline(self):
         async def body(made, peer):
@@ -314,10 +314,11 @@ class Runs(unittest.TestCase):
                 with Graph(1) as graph:
                     first = graph.add(lambda: go_on.wait(LONG))
                     second = graph.add(ran.append, first)
-                    loop = asyncio.get_running_loop()
-                    loop.call_later(4 * SHORT, go_on.set)
+                    run = asyncio.ensure_future(graph.run(worker, deadline=SHORT))
+                    await asyncio.sleep(0)  # it has begun, so its deadline passes first
+                    asyncio.get_running_loop().call_later(2 * SHORT, go_on.set)
                     with self.assertRaises(weft.TimedOutError):
-                        await graph.run(worker, deadline=SHORT)
+                        await run
                     self.assertEqual(ran, [])
                     with self.assertRaises(weft.NotFoundError):
                         graph.result(second)
@@ -391,21 +392,20 @@ class Runs(unittest.TestCase):
             with Graph(1, team=team) as graph:
                 first = graph.add(lambda: go_on.wait(LONG), rank=0)
                 graph.add(array.array, first, rank=1)
+                run = asyncio.ensure_future(graph.run(deadline=SHORT if team.rank == 1 else None))
                 if team.rank == 1:
-                    asyncio.get_running_loop().call_later(4 * SHORT, go_on.set)
+                    await asyncio.sleep(0)  # the run has begun; deadlines of one worker pass in their order
+                    with self.assertRaises(weft.TimedOutError):
+                        await worker.recv(bytearray(1), 1, deadline=2 * SHORT)
+                    go_on.set()
                 with self.assertRaises(weft.TimedOutError):
-                    await graph.run(deadline=SHORT if team.rank == 1 else None)
+                    await run
 
         run_members(2, body)
 
 
 def _name():
     return "shm://deadlines-%d-%s" % (os.getpid(), os.urandom(4).hex())
-
-
-def _free_port():
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return server.getsockname()[1]
 
 
 class Long(unittest.TestCase):

@@ -2,7 +2,6 @@
 import asyncio
 import gc
 import os
-import socket
 import sys
 import threading
 import unittest
@@ -12,7 +11,7 @@ import weft
 import weft.rma
 import weft.view
 from members import Exchange
-from pair import Case, pair
+from pair import Case, pair, reserved_port
 from weft import teams
 from weft.graph import Graph
 
@@ -206,10 +205,8 @@ class Callbacks(Case):
             self.assertIsNone(gone())
 
     async def test_a_set_of_a_view_that_a_report_ends_is_read_before(self):
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            store = "127.0.0.1:%d" % free.getsockname()[1]
-        over, ended = threading.Event(), []
+        port = self.enterContext(reserved_port())
+        store, over, ended = "127.0.0.1:%d" % port, threading.Event(), []
 
         def other():
             async def member():

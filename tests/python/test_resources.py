@@ -80,7 +80,7 @@ class Left(Case):
         said = await child.stdout.read()
         ended = time.monotonic()
         self.assertEqual(await child.wait(), 0)
-        self.assertLess(ended - float(said), 1)
+        self.assertLess(ended - float(said), 20)  # a close in good order would have a minute
 
     async def test_workers_with_five_hundred_endpoints_fall_silent(self):
         async with weft.Worker(settings={"log.level": "error"}) as one, weft.Worker(settings={"log.level": "error"}) as two:
@@ -107,7 +107,7 @@ OPEN = """
 import asyncio, time, weft
 async def main():
     global one, two, ep, server, region
-    one, two = weft.Worker(), weft.Worker()
+    one, two = (weft.Worker(settings={"close.timeout": "60s"}) for _ in range(2))
     listener = one.listen()
     ep = await two.connect(listener.uri)
     server = await listener.accept()
