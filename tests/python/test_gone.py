@@ -3,6 +3,7 @@ import asyncio
 import gc
 import os
 import sys
+import socket
 import threading
 import unittest
 import weakref
