@@ -1,6 +1,6 @@
 /*
  * Members that are late in a collective: named in the status of a timeout, and shown by weft-info
- * --live after a second. One timer does both.
+ * --live after a second. One timer does both. What waited so long is counted when it ends.
  */
 #include <base/counters.h>
 #include <endpoints/inspect/stats_page.h>
@@ -14,16 +14,21 @@ struct stragglers {
     char others[48]; /* " and 2 others" */
 };
 
+static void add_straggler(struct stragglers *late, uint32_t rank) {
+    if (late->n++ == 0) late->first = rank;
+    if (late->n > 1)
+        snprintf(late->others, sizeof late->others, " and %u other%s", late->n - 1,
+                 late->n > 2 ? "s" : "");
+}
+
+static bool waits_for(const struct collective *c, uint32_t rank) {
+    return rank != c->team->rank && c->engine->needs(c, rank);
+}
+
 static struct stragglers find_stragglers(const struct collective *c) {
-    const weft_team_t *team = c->team;
-    struct stragglers late = {.first = UINT32_MAX};
-    for (uint32_t r = 0; r < team->size; r++) {
-        if (r == team->rank || !c->engine->needs(c, r)) continue;
-        if (late.n++ == 0) late.first = r;
-    }
-    if (late.n > 1)
-        snprintf(late.others, sizeof late.others, " and %u other%s", late.n - 1,
-                 late.n > 2 ? "s" : "");
+    struct stragglers late = {0};
+    for (uint32_t r = 0; r < c->team->size; r++)
+        if (waits_for(c, r)) add_straggler(&late, r);
     return late;
 }
 
@@ -103,6 +108,38 @@ static void show_late(struct team_registry *room) {
     weft__stats_late(room->worker, n, 0, NULL);
 }
 
+/* ---- how late they were ---------------------------------------------------------------------- */
+
+/* Of several collectives that wait for a member, the first one counts. */
+static void note_late(struct collective *c) {
+    weft_team_t *team = c->team;
+    c->noted = true;
+    for (uint32_t r = 0; r < team->size; r++)
+        if (!team->member[r].late_in && waits_for(c, r)) team->member[r].late_in = c;
+}
+
+static void count_late(const struct collective *c) {
+    weft_team_t *team = c->team;
+    struct counters *count = weft__count(team->reactor);
+    uint64_t waited = weft__now(team->reactor) - c->begun;
+    struct stragglers late = {0};
+    for (uint32_t r = 0; r < team->size; r++) {
+        struct member *member = &team->member[r];
+        if (member->late_in != c) continue;
+        member->late_in = NULL;
+        member->n_late++;
+        member->late_ns += waited;
+        add_straggler(&late, r);
+    }
+    if (late.n == 0) return;
+    count->coll_late++;
+    count->coll_late_ms += waited / NS_PER_MS;
+    weft__log(team->worker->context, WEFT_LOG_INFO, "collectives",
+              "team %016" PRIx64 ", rank %u: %s %" PRIu64 " waited %.1f s for rank %u%s", team->id,
+              team->rank, weft__coll_name(c->call.kind), number_of(c), (double)waited / 1e9,
+              late.first, late.others);
+}
+
 /* ---- the timer ------------------------------------------------------------------------------- */
 
 enum { LATE_AFTER_S = 1 };
@@ -124,7 +161,7 @@ static void timer_fired(struct timer *timer) {
         weft__team_fail(team, WEFT_ERR_TIMED_OUT, team->rank);
         return;
     }
-    c->noted = true;
+    note_late(c);
     show_late(team->room);
     if (c->has_limit) start_timer(c, end_of(c));
 }
@@ -146,6 +183,9 @@ void weft__late_begin(struct collective *c) {
 }
 
 void weft__late_end(struct collective *c) {
-    if (c->noted) show_late(c->team->room);
+    if (c->noted) {
+        count_late(c);
+        show_late(c->team->room);
+    }
     weft__timer_release(c->team->reactor, &c->deadline);
 }

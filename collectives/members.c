@@ -49,6 +49,8 @@ weft_status_t weft_team_member(weft_team_t *team, uint32_t rank, weft_team_membe
     member.address = team->record[rank].address;
     member.address_len = team->record[rank].address_len;
     member.left = member_is_gone(&team->member[rank]);
+    member.n_late = team->member[rank].n_late;
+    member.late_ms = team->member[rank].late_ns / NS_PER_MS;
     *member_p = member;
     return WEFT_OK;
 }

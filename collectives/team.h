@@ -62,6 +62,10 @@ struct member {
     bool up;           /* its endpoint is open */
     bool lost;         /* its endpoint failed, or another member said so in an agreement */
     bool shares;       /* memory with this one */
+    /* that waits for it, and has for a second; NULL: none */
+    const struct collective *late_in;
+    uint32_t n_late;  /* such collectives that have ended, */
+    uint64_t late_ns; /* and how long they took */
 };
 
 /* It closes in good order, and begins no new message. */

@@ -250,6 +250,13 @@ typedef struct weft_team_member {
     const void *address;    /* of its worker, for weft_connect_address; valid as the team */
     size_t address_len;
     int left; /* it has closed the team in good order */
+    /*
+     * How often a collective has waited here for this member for more than a second, and how long
+     * these took in all. Of several at a time the first one counts, when it ends. A collective over
+     * messages may wait for a member that itself waits for another.
+     */
+    uint32_t n_late;
+    uint64_t late_ms;
 } weft_team_member_t;
 
 /* Describes a member. Errors: INVALID_PARAM for a rank out of range; BUSY before the exchange has

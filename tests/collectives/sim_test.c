@@ -152,6 +152,25 @@ static void time_has_come(struct timer *timer) {
     it_is_time = true;
 }
 
+/* Those that waited counted one collective of five seconds each, and the late one among those that
+ * they waited for. */
+static void check_counted_as_late(struct world *w, uint32_t late) {
+    uint32_t named = 0;
+    for (uint32_t r = 0; r < SIZE; r++) {
+        weft_worker_t *worker = w->crew.rank[r].worker;
+        uint64_t ms = weft_worker_count(worker, "coll.late_ms");
+        weft_team_member_t of_late, of_other;
+        CHECK_EQ(weft_worker_count(worker, "coll.late"), r != late);
+        CHECK(r == late ? ms == 0 : ms >= 4900 && ms < 6000);
+        CHECK_EQ(weft_team_member(w->crew.rank[r].team, late, &of_late), WEFT_OK);
+        CHECK_EQ(weft_team_member(w->crew.rank[late].team, r, &of_other), WEFT_OK);
+        CHECK_EQ(of_late.late_ms, of_late.n_late ? ms : 0);
+        CHECK(of_other.n_late == 0 && of_other.late_ms == 0);
+        named += of_late.n_late;
+    }
+    CHECK(named >= 1 && named < SIZE);
+}
+
 /* Each kind, and each member in its turn. Those that wait take no turns but for heartbeats and one
  * look after a second. */
 TEST(a_member_that_comes_five_seconds_late_is_waited_for) {
@@ -175,6 +194,7 @@ TEST(a_member_that_comes_five_seconds_late_is_waited_for) {
         RUN_UNTIL(&w, all_notified(&w.crew));
         check_any(&w, (weft_coll_kind_t)kind);
         if (turns > most) most = turns;
+        if (kind == WEFT_COLL_BARRIER) check_counted_as_late(&w, late);
     }
     printf("  at most %u turns of %u members in 5 s\n", most, SIZE);
     CHECK(most < 500);
