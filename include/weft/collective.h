@@ -177,7 +177,8 @@ WEFT_API weft_status_t weft_reduction_create(weft_team_t *team, weft_reduce_fn r
  * Contract of all collectives.
  *
  * Each returns as every operation does (weft_op_t): WEFT_OK at once, or WEFT_IN_PROGRESS and one
- * callback. Each member gets its own outcome: OK, PEER_FAILED, TIMED_OUT, CANCELLED or CLOSED.
+ * callback. Each member gets its own outcome: OK, PEER_FAILED, TIMED_OUT, CANCELLED, REVOKED or
+ * CLOSED.
  * After any error the team has failed and refuses further collectives with that status. Buffers are
  * borrowed until completion.
  *
