@@ -148,6 +148,24 @@ static weft_status_t take_graph(const weft_team_t *team, const weft_coll_args_t 
 }
 
 /* Some counts are given at the root only. */
+static bool has_arrays(const weft_team_t *team, const struct coll_call *call) {
+    return !(weft__coll_traits[call->kind] & ROOTED) || at_root(team, call);
+}
+
+weft_status_t weft__coll_arrays(const weft_team_t *team, const weft_coll_args_t *args,
+                                uint32_t *n_src_p, uint32_t *n_dst_p) {
+    struct coll_call call = {.kind = (enum coll_kind)args->kind};
+    if ((unsigned)args->kind >= N_COLL_KINDS) REFUSE("args->kind", "not a collective");
+    weft_status_t st = take_members(team, args, &call);
+    bool has_graph = call.kind == COLL_NEIGHBOR_ALLTOALLV;
+    if (st == WEFT_OK && has_graph) st = take_graph(team, args, &call);
+    if (st < 0) return st;
+    uint32_t size = has_arrays(team, &call) ? coll_size(team, &call) : 0;
+    *n_src_p = weft__coll_traits[call.kind] & V_SRC ? has_graph ? call.n_destinations : size : 0;
+    *n_dst_p = weft__coll_traits[call.kind] & V_DST ? has_graph ? call.n_sources : size : 0;
+    return WEFT_OK;
+}
+
 static weft_status_t take_counts(const weft_team_t *team, const weft_coll_args_t *args,
                                  struct coll_displacements *room, struct coll_call *call) {
     uint32_t size = coll_size(team, call), n_src = size, n_dst = size;
@@ -163,7 +181,7 @@ static weft_status_t take_counts(const weft_team_t *team, const weft_coll_args_t
         n_src = call->n_destinations;
         n_dst = call->n_sources;
     }
-    bool here = !(weft__coll_traits[call->kind] & ROOTED) || at_root(team, call);
+    bool here = has_arrays(team, call);
     bool row = call->kind == COLL_REDUCE_SCATTERV;
     if (st == WEFT_OK && v_src && here)
         st = take_blocks(room, true, args->src_counts, row ? NULL : args->src_displs, n_src, most,

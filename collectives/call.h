@@ -40,8 +40,13 @@ const struct coll_call *weft__call_again(const weft_team_t *team, const weft_col
 void weft__call_keep(weft_team_t *team, const weft_coll_args_t *args, uint32_t flags,
                      const struct coll_call *call);
 
+/* How many elements a description's arrays of SRC and of DST have at this member; 0: it has none.
+ * Errors: INVALID_PARAM for its kind, members, root and graph. */
+weft_status_t weft__coll_arrays(const weft_team_t *team, const weft_coll_args_t *args,
+                                uint32_t *n_src_p, uint32_t *n_dst_p);
+
 /* The same when op->stream has got there (streamed.c). */
-weft_status_t weft__coll_call_streamed(weft_team_t *team, const weft_coll_args_t *call,
+weft_status_t weft__coll_call_streamed(weft_team_t *team, const weft_coll_args_t *args,
                                        const weft_op_t *op);
 weft_status_t weft__coll_start_streamed(struct weft_coll *coll, const weft_op_t *op);
 

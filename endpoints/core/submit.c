@@ -27,7 +27,7 @@ struct posted {
     weft_layout_t layout;
     struct submit_args args;
     weft_iov_t iov[REQUEST_IOV_INLINE];
-    char bytes[BYTES_INLINE];
+    _Alignas(uint64_t) char bytes[BYTES_INLINE];
     void *copy; /* longer arguments, a talloc root; NULL: none */
 
     struct weft_request handle; /* the program's handle, which stands for `request` */

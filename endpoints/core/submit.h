@@ -15,7 +15,7 @@ struct submit_args {
     uint64_t word[POSTED_WORDS];
     const weft_iov_t *iov;
     size_t n_iov;
-    const void *bytes; /* a header of the program, or another array */
+    const void *bytes; /* a header of the program, or another array; the copy is aligned to 8 */
     size_t n_bytes;
     /* optional: called by the owner's thread in place of the submission's function, which will not
      * be called, to free what the arguments hold */

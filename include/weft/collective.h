@@ -198,8 +198,7 @@ WEFT_API weft_status_t weft_reduction_create(weft_team_t *team, weft_reduce_fn r
  * With op->stream the place of a collective among those of its team is that of its beginning. All
  * members must come to the same order: for instance, by one stream each for all of a team's. A
  * wrong description is then the outcome. The outcome is CLOSED if the team was closed, or the
- * persistent collective freed, before the stream got there. Forms with arrays of counts take a
- * stream as persistent collectives only; for others it is UNSUPPORTED.
+ * persistent collective freed, before the stream got there.
  *
  * Errors of the call: INVALID_PARAM; UNSUPPORTED (weft_reduction_t); TOO_BIG; NO_MEMORY; BUSY if
  * the team is not ready (on_ready), or while another team is being made of it; the status of a

@@ -121,14 +121,110 @@ TEST(a_freed_collective_is_not_started_by_its_stream) {
     down(&c);
 }
 
-/* Arrays of counts are the program's until the call returns: a persistent one has its own. */
-TEST(a_form_with_arrays_takes_no_stream) {
+/* ---- forms with arrays, which are the program's again when the call returns ------------------ */
+
+/* Blocks of the two ranks. */
+enum { FIRST = 400, SECOND = COUNT - FIRST };
+static const uint64_t counts[RANKS] = {FIRST, SECOND};
+struct arrays {
+    uint64_t n[RANKS], at[RANKS];
+    uint32_t other;
+    weft_neighbors_t graph;
+};
+
+static struct arrays arrays_of(uint32_t rank) {
+    return (struct arrays){.n = {FIRST, SECOND}, .at = {0, FIRST}, .other = 1 - rank};
+}
+
+/* Every form, with what it takes of `a`; the root is rank 1. */
+static weft_status_t call_form(weft_coll_kind_t kind, struct crew *c, uint32_t r,
+                               struct arrays *a) {
+    weft_op_t op = op_in(&c->rank[r], stream[r]);
+    weft_coll_args_t args = {.kind = kind,
+                             .src = src[r],
+                             .dst = dst[r],
+                             .count = counts[r],
+                             .type = WEFT_INT32,
+                             .root = 1};
+    if (kind == WEFT_COLL_NEIGHBOR_ALLTOALLV) {
+        a->graph = (weft_neighbors_t){&a->other, &a->other, 1, 1};
+        a->n[0] = COUNT;
+        args.graph = &a->graph;
+    }
+    if (kind == WEFT_COLL_ALLTOALLV) a->n[0] = a->n[1] = COUNT / 2, a->at[1] = COUNT / 2;
+    args.src_counts = args.dst_counts = a->n;
+    args.src_displs = args.dst_displs = a->at;
+    return weft_coll(c->rank[r].team, &args, &op);
+}
+
+/* Element i of the result at a rank; -1: it has none, or not this one. */
+static int32_t form_result(weft_coll_kind_t kind, uint32_t r, int32_t i) {
+    bool of_first = i < FIRST;
+    switch (kind) {
+    case WEFT_COLL_GATHERV:
+        if (r != 1) return -1;
+        return of_first ? i : 2 * (i - FIRST);
+    case WEFT_COLL_ALLGATHERV: return of_first ? i : 2 * (i - FIRST);
+    case WEFT_COLL_SCATTERV:
+        if ((uint64_t)i >= counts[r]) return -1;
+        return 2 * (r == 0 ? i : i + FIRST);
+    case WEFT_COLL_REDUCE_SCATTERV:
+        if ((uint64_t)i >= counts[r]) return -1;
+        return 3 * (r == 0 ? i : i + FIRST);
+    case WEFT_COLL_ALLTOALLV: {
+        bool lower = i < COUNT / 2;
+        int32_t from = lower ? i : i - COUNT / 2, half = r == 0 ? 0 : COUNT / 2;
+        return (lower ? 1 : 2) * (from + half);
+    }
+    default: return (int32_t)(2 - r) * i; /* the other one's */
+    }
+}
+
+TEST(forms_with_arrays_take_their_turn_in_a_stream) {
+    static const weft_coll_kind_t forms[] = {WEFT_COLL_GATHERV,    WEFT_COLL_SCATTERV,
+                                             WEFT_COLL_ALLGATHERV, WEFT_COLL_REDUCE_SCATTERV,
+                                             WEFT_COLL_ALLTOALLV,  WEFT_COLL_NEIGHBOR_ALLTOALLV};
+    for (size_t f = 0; f < sizeof forms / sizeof *forms; f++) {
+        struct crew c;
+        int go[RANKS];
+        up(&c);
+        for (uint32_t r = 0; r < RANKS; r++) {
+            struct arrays arrays = arrays_of(r);
+            expect_outcome(&c.rank[r]);
+            gpu_block(stream[r], &go[r]);
+            gpu_copy(src[r], value[r], BYTES, stream[r]);
+            gpu_copy(dst[r], before[r], BYTES, stream[r]);
+            CHECK_EQ(call_form(forms[f], &c, r, &arrays), WEFT_IN_PROGRESS);
+            memset(&arrays, 0xff, sizeof arrays);
+            gpu_copy(out[r], dst[r], BYTES, stream[r]);
+        }
+        for (uint32_t r = 0; r < RANKS; r++) gpu_unblock(&go[r]);
+        UNTIL(&c, all_notified(&c));
+        for (uint32_t r = 0; r < RANKS; r++) {
+            CHECK_EQ(c.rank[r].outcome, WEFT_OK);
+            CHECK_EQ(gpu.stream_wait(stream[r]), 0);
+            for (int i = 0; i < COUNT; i++) CHECK_EQ(out[r][i], form_result(forms[f], r, i));
+        }
+        down(&c);
+    }
+}
+
+/* What cannot be copied is refused at once; a list of counts that is not there is the outcome. */
+TEST(a_wrong_form_with_arrays_leaves_its_stream_free) {
     struct crew c;
-    uint64_t counts[RANKS] = {COUNT / 2, COUNT / 2};
+    weft_neighbors_t graph = {.n_sources = 1};
     up(&c);
+    expect_outcome(&c.rank[0]);
     weft_op_t op = op_in(&c.rank[0], stream[0]);
-    CHECK_EQ(weft_allgatherv(c.rank[0].team, src[0], dst[0], counts, NULL, WEFT_INT32, &op),
-             WEFT_ERR_UNSUPPORTED);
+    weft_coll_args_t args = {.kind = WEFT_COLL_NEIGHBOR_ALLTOALLV, .graph = &graph};
+    CHECK_EQ(weft_coll(c.rank[0].team, &args, &op), WEFT_ERR_INVALID_PARAM);
+    args = (weft_coll_args_t){.kind = WEFT_N_COLL_KINDS};
+    CHECK_EQ(weft_coll(c.rank[0].team, &args, &op), WEFT_ERR_INVALID_PARAM);
+    CHECK_EQ(weft_allgatherv(c.rank[0].team, src[0], dst[0], NULL, NULL, WEFT_INT32, &op),
+             WEFT_IN_PROGRESS);
+    UNTIL(&c, c.rank[0].outcome_calls == 1);
+    CHECK_EQ(c.rank[0].outcome, WEFT_ERR_INVALID_PARAM);
+    CHECK_EQ(gpu.stream_wait(stream[0]), 0);
     down(&c);
 }
 
