@@ -115,13 +115,25 @@ static weft_status_t begin_members(weft_team_t *team) {
 
 /* ---- its machine ----------------------------------------------------------------------------- */
 
+static void post_notice(weft_team_t *team) {
+    if (!team->notice_due || team->notice_held) return;
+    team->notice_due = false;
+    weft__job_post(team->reactor, &team->notify);
+}
+
+void weft__team_hold_notice(weft_team_t *team, bool hold) {
+    team->notice_held = hold;
+    post_notice(team);
+}
+
 static void on_effect(struct fsm *m, unsigned effect) {
     weft_team_t *team = list_of(m, weft_team_t, core.fsm);
     switch ((enum team_effect)effect) {
     case TEAM_FX_CONNECT: weft__job_post(team->reactor, &team->connect); break;
     case TEAM_FX_NOTIFY:
         weft__timer_stop(team->reactor, &team->deadline);
-        weft__job_post(team->reactor, &team->notify);
+        team->notice_due = true;
+        post_notice(team);
         break;
     case TEAM_FX_END_EXCHANGE:
         if (team->exchanged == WEFT_IN_PROGRESS && team->exchange.cancel) {
@@ -220,7 +232,7 @@ static void look_for_quiet(struct job *job) {
     bool busy = team->n_eps || !list_empty(&team->active) || weft__agreements_busy(team) ||
                 team->exchanged == WEFT_IN_PROGRESS || weft__job_queued(&team->exchange_over) ||
                 weft__job_queued(&team->connect) || weft__job_queued(&team->notify) ||
-                weft__job_queued(&team->release);
+                weft__job_queued(&team->release) || team->notice_due;
     if (!busy) weft__fsm_step(&team->core.fsm, TEAM_EV_QUIET);
 }
 

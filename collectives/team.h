@@ -158,6 +158,7 @@ struct weft_team {
     struct job exchange_over, connect, notify, release, quiet, gone;
     void (*on_ready)(weft_team_t *, weft_status_t, void *);
     void *arg;
+    bool notice_due, notice_held; /* of on_ready; held until its parent serves again */
     weft_done_fn closed;
     void *closed_arg;
     bool is_parent;               /* a team is being made of it, by collectives of its own */
@@ -234,6 +235,8 @@ weft_status_t weft__team_params_read(weft_team_params_t *known, const weft_team_
 /* `epoch`: 0, or one more than that of the team whose members it continues. */
 weft_status_t weft__team_create(weft_worker_t *worker, const weft_team_params_t *params,
                                 uint32_t epoch, weft_team_t **team_p);
+/* While its parent serves it alone: on_ready is called when the parent serves others again. */
+void weft__team_hold_notice(weft_team_t *team, bool hold);
 /* A collective of the team's own, while another team is made of it. */
 weft_status_t weft__team_inner(weft_team_t *team, const weft_coll_args_t *args,
                                const weft_op_t *op);

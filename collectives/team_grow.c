@@ -23,7 +23,8 @@ struct joiner {
 enum { VERDICT_BYTES = 8 };
 
 struct team_grow {
-    weft_team_t *old; /* lives while one of its collectives, or this, is in progress */
+    weft_team_t *old;  /* lives while one of its collectives, or this, is in progress */
+    weft_team_t *team; /* the new one, until this is over; NULL: it was over at once, or is alone */
     struct reactor *reactor;
     weft_team_params_t params;
     weft_exchange_t exchange;
@@ -164,6 +165,7 @@ static void end_grow(struct team_grow *g, weft_status_t status) {
     release_joiners(g);
     old->is_parent = false;
     old->growing = NULL;
+    if (g->team) weft__team_hold_notice(g->team, false);
     if (g->alone) {
         weft__job_post(g->reactor, &g->notify);
     } else {
@@ -378,6 +380,11 @@ weft_status_t weft__team_grow(weft_team_t *old, uint32_t inviter, uint32_t n,
         take_joiners(g);
     }
     st = weft__team_create(old->opener, &g->params, old->epoch + 1, &team);
-    if (st < 0) take_part_alone(g, st);
+    if (st < 0) {
+        take_part_alone(g, st);
+    } else if (old->is_parent) {
+        g->team = team;
+        weft__team_hold_notice(team, true);
+    }
     return WEFT_OK;
 }

@@ -95,8 +95,9 @@ WEFT_API weft_status_t weft_team_create_sized(size_t params_size, weft_worker_t 
  * Returns WEFT_OK; on_ready reports the outcome, and the handle. With the colour WEFT_NO_COLOUR its
  * `team` is NULL and its status OK. `team` is also NULL if the split failed before there was a
  * team. There is nothing to close then. The parent refuses collectives as BUSY until its part of
- * the split is over: wait for on_ready. It may be closed in the meantime, which fails the split:
- * here at once, at the other members at the latest by params->deadline_ms.
+ * the split is over: wait for on_ready. After TIMED_OUT that part may go on for as long as a
+ * collective of the parent may take. The parent may be closed in the meantime, which fails the
+ * split: here at once, at the other members at the latest by params->deadline_ms.
  *
  * Errors of the call: INVALID_PARAM, NO_MEMORY, BUSY, or the status of the failed parent.
  */
@@ -198,7 +199,8 @@ WEFT_API weft_status_t weft_team_invite(weft_team_t *team, void *buf, size_t *le
  * Returns WEFT_OK; on_ready reports the outcome, and the handle (NULL: there is none to close).
  * `team` refuses collectives as BUSY meanwhile. It is usable afterwards, also if no worker came,
  * and must still be closed. The new team has an identity and an epoch of its own, so late messages
- * of the old one do not reach it. TIMED_OUT: not enough workers came by params->deadline_ms.
+ * of the old one do not reach it. TIMED_OUT: not enough workers came by params->deadline_ms. Then
+ * a member waits for the inviter's answer, too, at most as long as for a collective of `team`.
  * PEER_FAILED: one of them was lost, or gave up. Errors of the call: those of weft_team_split.
  */
 #define weft_team_grow(...) weft_team_grow_sized(sizeof(weft_team_params_t), __VA_ARGS__)
