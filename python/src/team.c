@@ -105,10 +105,12 @@ struct request *weft__py_awaited(struct worker *w, PyObject *made) {
 
 static PyObject *worker_team(PyObject *self, PyObject *args) {
     struct worker *w = (struct worker *)self;
-    PyObject *how, *capsule = NULL;
-    unsigned deadline_ms = 0, collective_deadline_ms = 0, rank, size;
-    PyObject *fn;
-    if (!PyArg_ParseTuple(args, "O|II", &how, &deadline_ms, &collective_deadline_ms) ||
+    PyObject *how, *capsule = NULL, *fn;
+    weft_team_params_t params = {.on_ready = on_ready};
+    unsigned rank, size;
+    if (!PyArg_ParseTuple(args, "O|IIzzI", &how, &params.deadline_ms,
+                          &params.collective_deadline_ms, &params.algorithms, &params.transports,
+                          &params.ranks_per_core) ||
         weft__py_open(w) < 0) {
         return NULL;
     }
@@ -127,24 +129,59 @@ static PyObject *worker_team(PyObject *self, PyObject *args) {
         return NULL;
     }
     t->exchange = capsule;
-    weft_team_params_t params = {.exchange = exchange,
-                                 .on_ready = on_ready,
-                                 .arg = r,
-                                 .deadline_ms = deadline_ms,
-                                 .collective_deadline_ms = collective_deadline_ms};
+    t->texts = Py_NewRef(args);
+    params.exchange = exchange;
+    params.arg = r;
     weft_status_t status = weft_team_create(w->handle, &params, &t->handle);
     if (status < 0) return weft__py_posted(r, status);
     weft__py_adopt(w, &t->child, (void **)&t->handle);
     return weft__py_posted(r, WEFT_IN_PROGRESS);
 }
 
-PyMethodDef weft__py_team_methods[] = {
-    {"post_team", worker_team, METH_VARARGS,
-     "post_team(exchange, deadline_ms=0, collective_deadline_ms=0) -> Request that gives a Team. "
-     "exchange: True (weft-run's), None (this process alone), or (rank, size, fn)"},
-    {NULL, NULL, 0, NULL}};
+/* ---- teams whose handle comes when they are ready ---- */
+
+static void on_made(weft_team_t *handle, weft_status_t status, void *arg) {
+    struct request *r = arg;
+    struct team *t = (struct team *)r->keep;
+    t->handle = handle;
+    if (handle) weft__py_adopt(r->worker, &t->child, (void **)&t->handle);
+    weft__py_done(status, r);
+}
+
+/* The request that gives the team that a call with `params` makes. */
+static struct request *await_made(struct worker *w, weft_team_params_t *params) {
+    struct request *r = weft__py_awaited(w, (PyObject *)weft__py_team_new(w));
+    params->on_ready = on_made;
+    params->arg = r;
+    return r;
+}
+
+static PyObject *made(struct request *r, weft_status_t status) {
+    return weft__py_posted(r, status < 0 ? status : WEFT_IN_PROGRESS);
+}
+
+static PyObject *worker_join(PyObject *self, PyObject *args) {
+    struct worker *w = (struct worker *)self;
+    const char *invitation;
+    Py_ssize_t len;
+    unsigned deadline_ms = 0;
+    if (!PyArg_ParseTuple(args, "y#|I", &invitation, &len, &deadline_ms) || weft__py_open(w) < 0)
+        return NULL;
+    weft_team_params_t params = {.deadline_ms = deadline_ms};
+    struct request *r = await_made(w, &params);
+    return r ? made(r, weft_team_join(w->handle, invitation, (size_t)len, &params)) : NULL;
+}
 
 /* ---- the team ---- */
+
+PyMethodDef weft__py_team_methods[] = {
+    {"post_team", worker_team, METH_VARARGS,
+     "post_team(exchange, deadline_ms=0, collective_deadline_ms=0, algorithms=None, "
+     "transports=None, ranks_per_core=0) -> Request that gives a Team. "
+     "exchange: True (weft-run's), None (this process alone), or (rank, size, fn)"},
+    {"post_join", worker_join, METH_VARARGS,
+     "post_join(invitation, deadline_ms=0) -> Request that gives a Team"},
+    {NULL, NULL, 0, NULL}};
 
 int weft__py_team_open(struct team *t) {
     if (live_team(t)) return 0;
@@ -175,14 +212,6 @@ static PyObject *team_close(PyObject *self, PyObject *unused) {
     return weft__py_posted(r, status);
 }
 
-static void on_split(weft_team_t *handle, weft_status_t status, void *arg) {
-    struct request *r = arg;
-    struct team *t = (struct team *)r->keep;
-    t->handle = handle;
-    if (handle) weft__py_adopt(r->worker, &t->child, (void **)&t->handle);
-    weft__py_done(status, r);
-}
-
 static PyObject *team_split(PyObject *self, PyObject *args) {
     struct team *t = (struct team *)self;
     unsigned colour, key, deadline_ms = 0;
@@ -191,11 +220,57 @@ static PyObject *team_split(PyObject *self, PyObject *args) {
         weft__py_team_open(t) < 0) {
         return NULL;
     }
-    struct request *r = weft__py_awaited(t->worker, (PyObject *)weft__py_team_new(t->worker));
-    if (!r) return NULL;
-    weft_team_params_t params = {.on_ready = on_split, .arg = r, .deadline_ms = deadline_ms};
-    weft_status_t status = weft_team_split(t->handle, colour, key, &params);
-    return weft__py_posted(r, status < 0 ? status : WEFT_IN_PROGRESS);
+    weft_team_params_t params = {.deadline_ms = deadline_ms};
+    struct request *r = await_made(t->worker, &params);
+    return r ? made(r, weft_team_split(t->handle, colour, key, &params)) : NULL;
+}
+
+static PyObject *team_subset(PyObject *self, PyObject *args) {
+    struct team *t = (struct team *)self;
+    PyObject *ranks;
+    unsigned deadline_ms = 0;
+    if (!PyArg_ParseTuple(args, "O!|I", &PyTuple_Type, &ranks, &deadline_ms) ||
+        weft__py_team_open(t) < 0) {
+        return NULL;
+    }
+    weft_team_params_t params = {.deadline_ms = deadline_ms};
+    weft_team_map_t map = {.kind = WEFT_MAP_LIST, .n = (uint32_t)PyTuple_Size(ranks)};
+    uint32_t *list = malloc((map.n + 1) * sizeof *list);
+    if (!list) return PyErr_NoMemory();
+    for (uint32_t i = 0; i < map.n; i++)
+        if (!weft__py_u32(PyTuple_GetItem(ranks, i), &list[i])) {
+            free(list);
+            return NULL;
+        }
+    map.list = list;
+    struct request *r = await_made(t->worker, &params);
+    PyObject *result = r ? made(r, weft_team_subset(t->handle, &map, &params)) : NULL;
+    free(list);
+    return result;
+}
+
+/* ---- workers that join ---- */
+
+static PyObject *team_invite(PyObject *self, PyObject *unused) {
+    struct team *t = (struct team *)self;
+    char invitation[WEFT_TEAM_INVITATION_MAX];
+    size_t len = sizeof invitation;
+    if (weft__py_team_open(t) < 0) return NULL;
+    weft_status_t status = weft_team_invite(t->handle, invitation, &len);
+    if (status < 0) return weft__py_raise(t->worker->state, status);
+    return PyBytes_FromStringAndSize(invitation, len);
+}
+
+static PyObject *team_grow(PyObject *self, PyObject *args) {
+    struct team *t = (struct team *)self;
+    unsigned inviter, n, deadline_ms = 0;
+    if (!PyArg_ParseTuple(args, "O&O&|I", weft__py_u32, &inviter, weft__py_u32, &n, &deadline_ms) ||
+        weft__py_team_open(t) < 0) {
+        return NULL;
+    }
+    weft_team_params_t params = {.deadline_ms = deadline_ms};
+    struct request *r = await_made(t->worker, &params);
+    return r ? made(r, weft_team_grow(t->handle, inviter, n, &params)) : NULL;
 }
 
 /* ---- after a failure ---- */
@@ -204,11 +279,9 @@ static PyObject *team_shrink(PyObject *self, PyObject *args) {
     struct team *t = (struct team *)self;
     unsigned deadline_ms = 0;
     if (!PyArg_ParseTuple(args, "|I", &deadline_ms) || weft__py_team_open(t) < 0) return NULL;
-    struct request *r = weft__py_awaited(t->worker, (PyObject *)weft__py_team_new(t->worker));
-    if (!r) return NULL;
-    weft_team_params_t params = {.on_ready = on_split, .arg = r, .deadline_ms = deadline_ms};
-    weft_status_t status = weft_team_shrink(t->handle, &params);
-    return weft__py_posted(r, status < 0 ? status : WEFT_IN_PROGRESS);
+    weft_team_params_t params = {.deadline_ms = deadline_ms};
+    struct request *r = await_made(t->worker, &params);
+    return r ? made(r, weft_team_shrink(t->handle, &params)) : NULL;
 }
 
 static PyObject *team_agree(PyObject *self, PyObject *args) {
@@ -258,6 +331,33 @@ static PyObject *team_raised(PyObject *self, PyObject *unused) {
 
 /* ---- members ---- */
 
+static PyObject *team_member(PyObject *self, PyObject *args) {
+    struct team *t = (struct team *)self;
+    weft_team_member_t member;
+    unsigned rank;
+    if (!PyArg_ParseTuple(args, "O&", weft__py_u32, &rank) || weft__py_team_open(t) < 0)
+        return NULL;
+    weft_status_t status = weft_team_member(t->handle, rank, &member);
+    if (status < 0) return weft__py_raise(t->worker->state, status);
+    return Py_BuildValue("{sKsIsIsIsIsy#sOsIsK}", "host", (unsigned long long)member.host, "leader",
+                         member.leader, "host_rank", member.host_rank, "ranks_of_host",
+                         member.ranks_of_host, "cores", member.cores, "address", member.address,
+                         (Py_ssize_t)member.address_len, "left", member.left ? Py_True : Py_False,
+                         "n_late", member.n_late, "late_ms", (unsigned long long)member.late_ms);
+}
+
+static PyObject *team_algorithm(PyObject *self, PyObject *args) {
+    struct team *t = (struct team *)self;
+    unsigned kind, flags;
+    unsigned long long bytes;
+    const char *name;
+    if (!PyArg_ParseTuple(args, "IKI", &kind, &bytes, &flags) || weft__py_team_open(t) < 0)
+        return NULL;
+    weft_status_t status =
+        weft_team_algorithm(t->handle, (weft_coll_kind_t)kind, bytes, flags, &name);
+    return status < 0 ? weft__py_raise(t->worker->state, status) : PyUnicode_FromString(name);
+}
+
 /* A further object of the same endpoint takes the place of the earlier one in callbacks. */
 static PyObject *team_endpoint(PyObject *self, PyObject *args) {
     struct team *t = (struct team *)self;
@@ -296,6 +396,7 @@ static int traverse(PyObject *self, visitproc visit, void *arg) {
     Py_VISIT(Py_TYPE(self));
     Py_VISIT(t->worker);
     Py_VISIT(t->exchange);
+    Py_VISIT(t->texts);
     Py_VISIT(t->raised);
     int stop = weft__py_datatypes_traverse(t, visit, arg);
     return stop ? stop : weft__py_reductions_traverse(t, visit, arg);
@@ -325,6 +426,7 @@ static void dealloc(PyObject *self) {
     PyObject_GC_UnTrack(self);
     clear(self);
     Py_XDECREF(t->exchange);
+    Py_XDECREF(t->texts);
     Py_XDECREF((PyObject *)t->worker);
     weft__py_free(self);
 }
@@ -333,12 +435,20 @@ static PyMethodDef methods[] = {
     {"post_close", team_close, METH_NOARGS, "Closes the team on this side."},
     {"post_split", team_split, METH_VARARGS,
      "post_split(colour, key, deadline_ms=0) -> Request that gives a Team"},
+    {"post_subset", team_subset, METH_VARARGS,
+     "post_subset(ranks, deadline_ms=0) -> Request that gives a Team"},
+    {"invite", team_invite, METH_NOARGS, "Bytes with which workers join at this member."},
+    {"post_grow", team_grow, METH_VARARGS,
+     "post_grow(inviter, n, deadline_ms=0) -> Request that gives a Team with n workers more"},
     {"post_shrink", team_shrink, METH_VARARGS,
      "post_shrink(deadline_ms=0) -> Request that gives a Team of the members that are left"},
     {"post_agree", team_agree, METH_VARARGS,
      "post_agree(flags, deadline_ms=0) -> (flags of all ANDed, bits of lost ranks), or a Request"},
     {"revoke", team_revoke, METH_NOARGS, "Ends the team for all members."},
     {"describe", team_describe, METH_NOARGS, "A dict: status, blamed, why, n_hosts and more."},
+    {"member", team_member, METH_VARARGS, "member(rank) -> a dict: host, leader, address and more"},
+    {"algorithm", team_algorithm, METH_VARARGS,
+     "algorithm(kind, bytes, flags) -> the name of the one that a collective takes"},
     {"endpoint", team_endpoint, METH_VARARGS,
      "endpoint(rank) -> Endpoint to a member; it ends with the team"},
     {"post", weft__py_coll, METH_VARARGS,

@@ -9,6 +9,7 @@ struct team {
     struct worker *worker;
     struct child child;
     PyObject *exchange;
+    PyObject *texts;              /* arguments of its creation, in use until it is ready */
     struct request *ending;       /* its close, in progress */
     bool borrowed;                /* a view's */
     struct reduction *reductions; /* the program's own: reduction.c */

@@ -540,6 +540,40 @@ class Team:
         made = await self._core.worker.complete(request)
         return None if made.closed else Team(made)
 
+    async def subset(self, ranks: Sequence[int], *, deadline: float | None = None) -> Team | None:
+        """A team of the members that have these ranks, in this order. Every member of this team calls it, with the same
+        ranks; None: this member is none of them. Errors: InvalidParamError for a rank that is out of range or named twice."""
+        made = await self._core.worker.complete(self._core.post_subset(tuple(ranks), milliseconds(deadline)))
+        return None if made.closed else Team(made)
+
+    # ---- workers that join ----
+
+    def invite(self) -> bytes:
+        """An invitation: bytes with which a worker of any process joins at this member (weft.teams.join). It serves any number
+        of workers as long as the team is open here. Any holder may join. Errors: BusyError."""
+        return self._core.invite()
+
+    async def grow(self, n: int, inviter: int = 0, *, deadline: float | None = None) -> Team:
+        """A team of the members of this one, with their ranks, and of `n` workers that join by an invitation of rank
+        `inviter`, with the next ranks. Every member calls it, in the same order as its collectives; the workers may come
+        before or after that. This team stays usable, also after an error, and must still be closed.
+
+        Errors: TimedOutError if too few workers came; PeerFailedError if one of them was lost.
+        """
+        return Team(await self._core.worker.complete(self._core.post_grow(inviter, n, milliseconds(deadline))))
+
+    # ---- what is known ----
+
+    def member(self, rank: int) -> dict[str, Any]:
+        """A dict of a member: host (equal for members of one host), leader and host_rank, ranks_of_host, cores, address (of
+        its worker), left (it has closed the team), n_late and late_ms (how often a collective has waited here for it for more
+        than a second, and how long in all). Errors: InvalidParamError."""
+        return self._core.member(rank)
+
+    def algorithm(self, kind: str, nbytes: int, *, fixed_order: bool = False) -> str:
+        """The name of the algorithm that a collective takes in this team, with so many bytes of each member."""
+        return self._core.algorithm(_named("collective", kind, _KIND), nbytes, FIXED_ORDER if fixed_order else 0)
+
     async def close(self, *, deadline: float | None = None) -> None:
         """Closes the team on this side. A view's team ends with its view.
 
@@ -579,16 +613,29 @@ def _extent(counts: Sequence[int], displs: Sequence[int] | None) -> int:
 
 
 async def create(worker: Worker, exchange: Any = "run", *, deadline: float | None = None,
-                 collective_deadline: float | None = None) -> Team:
+                 collective_deadline: float | None = None, algorithms: str | None = None, transports: str | None = None,
+                 ranks_per_core: int = 0) -> Team:
     """Makes a team.
 
     exchange: "run" (the processes that weft-run started; one process without it), "self" (this worker alone), or
     (rank, size, fn): fn(mine, finish) collects the bytes `mine` of all ranks and calls finish(all of them in rank order).
     collective_deadline: seconds that each collective may take (0: the setting coll.timeout).
-    Errors: TimedOutError; what a member cannot be reached with.
+    algorithms: choices of this team before those of the setting coll.algorithms, in its form; equal on all members.
+    transports: of its endpoints, by commas, of those that the worker has opened; without "shm" it shares no memory.
+    ranks_per_core: 0: it is computed.
+    Errors: TimedOutError; InvalidParamError if the members' choices differ; what a member cannot be reached with.
     """
     how: Any = {"run": True, "self": None}.get(exchange, False) if isinstance(exchange, str) else exchange
     if how is False or not isinstance(exchange, (str, tuple)):
         raise errors.InvalidParamError("exchange %r: not \"run\", \"self\" or (rank, size, fn)" % (exchange,))
-    made = await worker.complete(worker.post_team(how, milliseconds(deadline), milliseconds(collective_deadline)))
+    made = await worker.complete(worker.post_team(how, milliseconds(deadline), milliseconds(collective_deadline), algorithms,
+                                                  transports, ranks_per_core))
     return Team(made)
+
+
+async def join(worker: Worker, invitation: bytes, *, deadline: float | None = None) -> Team:
+    """Joins a team by an invitation of one of its members (Team.invite), when that team grows.
+
+    Errors: AddressError if the bytes are no invitation; ClosedError if the team has gone; TimedOutError.
+    """
+    return Team(await worker.complete(worker.post_join(invitation, milliseconds(deadline))))

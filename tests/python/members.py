@@ -29,13 +29,15 @@ class Exchange:
         return rank, self.size, collect
 
 
-def run_members(size, body):
-    """Runs body(team, worker) on threads. A member that fails is the test's failure."""
+def run_members(size, body, **params):
+    """Runs body(team, worker) on threads. A member that fails is the test's failure. params: of the team; a function gets
+    the rank."""
     exchange, failures = Exchange(size), []
 
     async def member(rank):
         async with weft.Worker(settings={"log.level": "error"}) as worker:
-            team = await teams.create(worker, exchange.member(rank), deadline=30)
+            own = {name: value(rank) if callable(value) else value for name, value in params.items()}
+            team = await teams.create(worker, exchange.member(rank), deadline=30, **own)
             await body(team, worker)
             await team.close()
 

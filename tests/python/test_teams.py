@@ -186,6 +186,89 @@ class Collectives(unittest.TestCase):
 
         run_members(3, body)
 
+    def test_a_subset_has_the_order_of_its_list(self):
+        async def body(team, worker):
+            with self.assertRaises(weft.InvalidParamError):
+                await team.subset([0, 3])
+            with self.assertRaises(weft.InvalidParamError):
+                await team.subset([1, 1])
+            part = await team.subset([2, 0], deadline=20)
+            if team.rank == 1:
+                self.assertIsNone(part)
+                return
+            self.assertEqual((part.size, part.rank), (2, 1 if team.rank == 0 else 0))
+            self.assertEqual(list(await part.allgather(array.array("B", [team.rank]))), [2, 0])
+            await part.close()
+
+        run_members(3, body)
+
+    def test_a_team_grows_by_workers_that_are_invited(self):
+        async def body(team, worker):
+            async def newcomer():
+                async with weft.Worker(settings={"log.level": "error"}) as other:
+                    joined = await teams.join(other, invitation, deadline=30)
+                    self.assertEqual((joined.rank, joined.size), (2, 3))
+                    self.assertEqual(list(await joined.allgather(array.array("B", [7]))), [0, 1, 7])
+                    await joined.close()
+
+            invitation = team.invite()
+            tasks = [asyncio.ensure_future(newcomer())] if team.rank == 1 else []
+            grown = await team.grow(1, inviter=1, deadline=30)
+            self.assertEqual((grown.rank, grown.size), (team.rank, 3))
+            self.assertEqual(grown.describe()["epoch"], team.describe()["epoch"] + 1)
+            self.assertEqual(list(await grown.allgather(array.array("B", [team.rank]))), [0, 1, 7])
+            await asyncio.gather(*tasks)
+            await grown.close()
+            await team.barrier(deadline=20)
+
+        run_members(2, body)
+
+    def test_a_team_that_nobody_joins_goes_on(self):
+        async def body(team, worker):
+            with self.assertRaises(weft.TimedOutError):
+                await team.grow(1, deadline=0.1)
+            await team.barrier(deadline=20)
+            with self.assertRaises(weft.AddressError):
+                await teams.join(worker, b"no invitation")
+            with self.assertRaises(weft.TimedOutError):
+                await teams.join(worker, team.invite(), deadline=0.1)
+            await team.barrier(deadline=20)
+
+        run_members(2, body)
+
+    def test_a_team_has_choices_and_transports_of_its_own(self):
+        async def body(team, worker):
+            self.assertEqual(team.algorithm("allreduce", 8), "ring")
+            self.assertNotEqual(team.algorithm("allreduce", 8, fixed_order=True), "ring")
+            self.assertFalse(team.describe()["shares_memory"])
+            self.assertEqual(team.describe()["ranks_per_core"], 3)
+            self.assertEqual(team.endpoint(1 - team.rank).describe()["transport"], "tcp")
+            with self.assertRaisesRegex(weft.InvalidParamError, "collective 'sum': not one of barrier, "):
+                team.algorithm("sum", 8)
+            self.assertEqual(list(await team.allreduce(array.array("q", [team.rank + 1]))), [3])
+
+        run_members(2, body, algorithms="allreduce:0-1k=ring", transports="self,tcp", ranks_per_core=3)
+
+    def test_choices_that_differ_are_refused(self):
+        async def body(team, worker):
+            self.fail("a team")
+
+        with self.assertRaises(weft.InvalidParamError):
+            run_members(2, body, algorithms=lambda rank: ("allreduce:=ring", "allreduce:=doubling")[rank])
+
+    def test_members_are_described(self):
+        async def body(team, worker):
+            other = team.member(1 - team.rank)
+            self.assertEqual((other["leader"], other["host_rank"], other["ranks_of_host"]), (0, 1 - team.rank, 2))
+            self.assertEqual((other["host"], other["left"], other["n_late"], other["late_ms"]),
+                             (team.member(team.rank)["host"], False, 0, 0))
+            self.assertEqual(team.member(team.rank)["address"], worker.address())
+            with self.assertRaises(weft.InvalidParamError):
+                team.member(2)
+            await team.barrier(deadline=20)  # no member leaves before
+
+        run_members(2, body)
+
     def test_a_deadline_of_a_collective_passes(self):
         late = threading.Event()
 
