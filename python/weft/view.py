@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class View:
-    """rank, size; engine: "weft-run", "mpi", "store", "single", or "null"; team: for collectives (None of the null view)."""
+    """rank, size; engine: "weft-run", "mpi", "pmix", "store", "single", or "null"; team: for collectives (None of the null view)."""
 
     def __init__(self, core: _core.View) -> None:
         self._core = core
