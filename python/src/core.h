@@ -21,6 +21,9 @@ struct state {
     PyObject *make_error;  /* (status, text) -> exception */
     PyObject *find_buffer; /* (object, writable) -> an object with the buffer protocol */
     PyObject *set_result, *set_exception, *done, *ready, *lost, *gone; /* interned names */
+    struct worker *left; /* by their last reference, on another thread: ends.c */
+    atomic_uint n_left;
+    atomic_flag leaving; /* held while `left` changes */
 };
 
 /* A library object that ends with its worker: then *handle is NULL. */
@@ -52,7 +55,8 @@ struct worker {
     bool unlock;             /* progress releases the interpreter's lock */
     bool polls;              /* an operation drives the worker until it has ended */
     bool turning;            /* within the library's progress */
-    bool dead;               /* no callback enters Python any more */
+    struct worker *next_left;
+    bool dead; /* no callback enters Python any more */
     bool was_closed;
 };
 
@@ -178,7 +182,8 @@ bool weft__py_enter(struct worker *worker, PyThreadState **was_p);
 void weft__py_leave(struct worker *worker, PyThreadState *was);
 int weft__py_turn(struct worker *worker, unsigned budget); /* weft_worker_progress */
 int weft__py_wait(struct worker *worker, int timeout_ms);  /* weft_worker_wait */
-int weft__py_open(struct worker *worker);                  /* 0, or -1 and ClosedError */
+void weft__py_destroy(struct worker *worker);
+int weft__py_open(struct worker *worker); /* 0, or -1 and ClosedError */
 
 /* ---- ends.c ---- */
 void weft__py_adopt(struct worker *worker, struct child *child, void **handle);
@@ -196,6 +201,9 @@ void weft__py_end(struct worker *worker, struct child *child, weft__py_end_fn en
 /* Drops a reference where the interpreter's lock may not be held. */
 void weft__py_forget(struct worker *worker, PyObject *object);
 void weft__py_ended(struct worker *worker); /* the worker is gone, and all that it had */
+/* The finalizer of a worker: on another thread it lives on until its own takes it. */
+void weft__py_leave_to_owner(PyObject *worker);
+void weft__py_take_left(struct state *state); /* ends those of this thread */
 
 /* ---- endpoint.c ---- */
 PyObject *weft__py_ep_new(struct worker *worker, weft_ep_t *handle);

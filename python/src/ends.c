@@ -123,6 +123,48 @@ void weft__py_forget(struct worker *worker, PyObject *object) {
     }
 }
 
+/* ---- a worker without a reference ---- */
+
+static void lock_left(struct state *s) {
+    while (atomic_flag_test_and_set_explicit(&s->leaving, memory_order_acquire)) sched_yield();
+}
+static void unlock_left(struct state *s) {
+    atomic_flag_clear_explicit(&s->leaving, memory_order_release);
+}
+
+void weft__py_leave_to_owner(PyObject *self) {
+    struct worker *w = (struct worker *)self;
+    if (!w->handle || w->dead || weft__py_is_owner(w)) return;
+    Py_INCREF(self);
+    lock_left(w->state);
+    w->next_left = w->state->left;
+    w->state->left = w;
+    atomic_fetch_add(&w->state->n_left, 1);
+    unlock_left(w->state);
+}
+
+/* One of this thread's, or NULL. */
+static struct worker *next_left(struct state *s) {
+    lock_left(s);
+    struct worker **at = &s->left, *found;
+    while (*at && !weft__py_is_owner(*at)) at = &(*at)->next_left;
+    found = *at;
+    if (found) {
+        *at = found->next_left;
+        atomic_fetch_sub(&s->n_left, 1);
+    }
+    unlock_left(s);
+    return found;
+}
+
+void weft__py_take_left(struct state *s) {
+    if (atomic_load_explicit(&s->n_left, memory_order_relaxed) == 0) return;
+    for (struct worker *w; (w = next_left(s)) != NULL;) {
+        weft__py_destroy(w); /* it may refer to itself, and is the collector's then */
+        Py_DECREF((PyObject *)w);
+    }
+}
+
 /* ---- the worker's end ---- */
 
 void weft__py_ended(struct worker *w) {

@@ -51,6 +51,7 @@ static struct worker *allocate(PyTypeObject *type, struct state *state) {
 static PyObject *new (PyTypeObject *type, PyObject *args, PyObject *kwargs) {
     static char *names[] = {"context", "transports", "name", "unlock", NULL};
     struct state *state = weft__py_state(type);
+    weft__py_take_left(state);
     PyObject *context;
     weft_worker_params_t params = {.on_endpoint = on_endpoint, .on_error = weft__py_on_lost};
     int unlock = 0;
@@ -90,7 +91,7 @@ static int clear(PyObject *self) {
 }
 
 /* No operation is in progress: each of them holds the worker. */
-static void destroy(struct worker *w) {
+void weft__py_destroy(struct worker *w) {
     weft_worker_t *handle = w->handle;
     bool others = w->dead;
     w->dead = true;
@@ -103,7 +104,7 @@ static void destroy(struct worker *w) {
 static void dealloc(PyObject *self) {
     struct worker *w = (struct worker *)self;
     PyObject_GC_UnTrack(self);
-    destroy(w);
+    weft__py_destroy(w);
     clear(self);
     Py_XDECREF((PyObject *)w->spare);
     Py_CLEAR(w->ep_type);
@@ -145,6 +146,7 @@ int weft__py_wait(struct worker *w, int timeout_ms) {
 
 static PyObject *worker_progress(PyObject *self, PyObject *const *args, Py_ssize_t n_args) {
     struct worker *w = (struct worker *)self;
+    weft__py_take_left(w->state);
     unsigned long budget = n_args > 0 ? PyLong_AsUnsignedLong(args[0]) : 0;
     if (PyErr_Occurred() || weft__py_open(w) < 0) return NULL;
     int n = weft__py_turn(w, budget);
@@ -182,6 +184,7 @@ static int sleep_on(struct worker *w, int fd, int timeout_ms) {
 static PyObject *worker_wait(PyObject *self, PyObject *args) {
     struct worker *w = (struct worker *)self;
     int timeout_ms = -1;
+    weft__py_take_left(w->state);
     if (!PyArg_ParseTuple(args, "|i", &timeout_ms) || weft__py_open(w) < 0) return NULL;
     int fd = weft_worker_fd_level(w->handle);
     if (fd < 0) return weft__py_raise(w->state, fd);
@@ -349,6 +352,7 @@ static PyGetSetDef members[] = {
 
 static PyType_Slot slots[] = {{Py_tp_new, new},
                               {Py_tp_dealloc, dealloc},
+                              {Py_tp_finalize, weft__py_leave_to_owner},
                               {Py_tp_traverse, traverse},
                               {Py_tp_clear, clear},
                               {Py_tp_methods, methods},

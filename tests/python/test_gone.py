@@ -142,6 +142,33 @@ class Elsewhere(Case):
                 del server
 
 
+class Workers(unittest.TestCase):
+    """Without a loop: one that drives a worker refers to it."""
+
+    def test_a_worker_ends_on_its_own_thread(self):
+        def descriptors():
+            return len(os.listdir("/proc/self/fd"))
+
+        def makes():
+            weft.Worker(settings={"log.level": "none"}).destroy()
+
+        def collects():
+            box.clear()  # each refers to itself
+            gc.collect()
+
+        with weft.Worker(settings={"log.level": "none"}) as other:
+            for turn in (makes, other.progress, lambda: other.wait(0)):
+                turn()
+                before, box = descriptors(), [weft.Worker(settings={"log.level": "none"}) for _ in range(2)]
+                for elsewhere in (collects, makes):  # who makes one takes none of another's
+                    thread = threading.Thread(target=elsewhere)
+                    thread.start()
+                    thread.join()
+                self.assertGreater(descriptors(), before)
+                turn()
+                self.assertEqual(descriptors(), before)
+
+
 class Closing(Case):
     """What a worker has while its close is in progress."""
 

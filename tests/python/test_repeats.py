@@ -7,6 +7,7 @@ import unittest
 
 import weft
 import weft.rma
+import weft.view
 from pair import Case, pair
 from weft import teams
 from weft.graph import Graph
@@ -133,7 +134,13 @@ class Repeats(Case):
             made = weft.Worker(settings={"log.level": "none"})
             await made.close()
 
+        async def view_that_is_left():
+            made = weft.Worker(settings={"log.level": "none"})
+            (await weft.view.open(made)).push_finalizer(lambda: None)
+            await made.close()
+
         await self.holds(worker, 100)
+        await self.holds(view_that_is_left, 100)
 
 
 if __name__ == "__main__":
