@@ -212,7 +212,7 @@ void weft__py_call_endpoint(struct worker *worker, weft_ep_t *handle, PyObject *
 void weft__py_on_ready(weft_ep_t *handle, void *worker);
 void weft__py_on_lost(weft_ep_t *handle, weft_status_t status, void *worker);
 int weft__py_ep_open(struct ep *ep);
-void weft__py_ep_left(weft_ep_t *handle); /* its object does not own it any more */
+void weft__py_ep_left(struct child *child); /* its object has no endpoint any more */
 
 /* The methods of a type lie in the files of their subjects. */
 extern PyMethodDef weft__py_connect_methods[]; /* of workers */

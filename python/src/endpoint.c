@@ -85,12 +85,15 @@ PyObject *weft__py_ep_new(struct worker *worker, weft_ep_t *handle) {
     return (PyObject *)self;
 }
 
-void weft__py_ep_left(weft_ep_t *handle) {
-    weft_ep_set_user(handle, &orphan);
-}
-
+/* One of a team is gone with the team. */
 static bool is_open(const struct ep *self) {
     return self->handle && !(self->team && !self->team->handle);
+}
+
+void weft__py_ep_left(struct child *child) {
+    struct ep *ep = (struct ep *)((char *)child - offsetof(struct ep, child));
+    if (is_open(ep)) weft_ep_set_user(ep->handle, &orphan);
+    ep->handle = NULL;
 }
 
 int weft__py_ep_open(struct ep *self) {

@@ -52,11 +52,8 @@ void weft__py_disown(struct worker *worker, struct child *child) {
 
 void weft__py_closes(struct worker *w) {
     lock(w);
-    for (struct child *child = w->children; child; child = child->next) {
-        if (!child->is_ep || !*child->handle) continue;
-        weft__py_ep_left(*child->handle);
-        *child->handle = NULL;
-    }
+    for (struct child *child = w->children; child; child = child->next)
+        if (child->is_ep) weft__py_ep_left(child);
     unlock(w);
 }
 

@@ -174,6 +174,17 @@ class Collectives(unittest.TestCase):
 
         run_members(2, body)
 
+    def test_an_endpoint_of_a_team_may_outlive_the_team_and_the_worker(self):
+        kept = []
+
+        async def body(team, worker):
+            kept.append(team.endpoint(1 - team.rank))
+            await team.barrier()
+            await team.close()
+
+        run_members(2, body)
+        self.assertEqual([ep.closed for ep in kept], [True, True])
+
     def test_a_split_gives_teams_and_none(self):
         async def body(team, worker):
             part = await team.split(None if team.rank == 2 else 5, key=9 - team.rank)
