@@ -204,7 +204,7 @@ TEST_EACH(a_small_send_never_overtakes_a_large_one) {
 TEST_EACH(a_receive_takes_what_is_there_and_wait_all_waits) {
     struct two t;
     struct tally some = {0}, all = {0};
-    size_t some_len, all_len;
+    size_t some_len, all_len = 0;
     write_bytes(out, 0, 100);
     two_up(&t, transport);
     CHECK_EQ(weft_stream_recv(t.back, ONE(in, 50), &some_len, OP(&some)), WEFT_IN_PROGRESS);
@@ -213,6 +213,7 @@ TEST_EACH(a_receive_takes_what_is_there_and_wait_all_waits) {
     UNTIL(&t, some.calls == 1);
     CHECK(some.status == WEFT_OK && some_len == 3 && are_bytes(in, 0, 3));
     CHECK_EQ(weft_stream_send(t.ep, ONE(out + 3, 19), NULL), WEFT_OK);
+    UNTIL(&t, all_len == 19);
     for (int i = 0; i < 50; i++) two_turn(&t);
     CHECK(all.calls == 0 && all_len == 19);
     CHECK_EQ(weft_stream_send(t.ep, ONE(out + 22, 11), NULL), WEFT_OK);
@@ -272,13 +273,14 @@ TEST_EACH(what_is_held_stays_on_the_window_until_it_is_released) {
     write_bytes(out, 0, 30000);
     up_with_window(&t, transport, "10000");
     CHECK_EQ(weft_stream_send(t.ep, ONE(out, 30000), OP(&sent)), WEFT_IN_PROGRESS);
-    for (int i = 0; i < 300; i++) {
-        two_turn(&t);
-        if (weft_stream_take(t.back, &data[n], &len) != WEFT_OK) continue;
+    while (at < 10000) {
+        UNTIL_TAKEN(&t, &data[n], &len);
         CHECK(n < 63 && are_bytes(data[n], at, len));
         n++;
         at += len;
     }
+    for (int i = 0; i < 300; i++) two_turn(&t);
+    CHECK(weft_stream_take(t.back, &data[n], &len) != WEFT_OK);
     CHECK(at == 10000 && sent.calls == 0);
     for (size_t i = 0; i < n; i++) weft_stream_release(two_b(&t), data[i]);
     while (at < 30000) {
@@ -334,6 +336,10 @@ TEST_EACH(bytes_flow_through_what_holding_leaves_of_the_window) {
     two_down(&t);
 }
 
+static void until_came(struct two *t, uint64_t bytes) {
+    UNTIL(t, weft_worker_count(two_b(t), "stream.bytes_in") == bytes);
+}
+
 TEST_EACH(on_data_notifies_once_until_some_are_taken) {
     struct two t;
     struct tally c = {0};
@@ -343,7 +349,7 @@ TEST_EACH(on_data_notifies_once_until_some_are_taken) {
     CHECK_EQ(weft_stream_on_data(t.back, on_data, NULL), WEFT_OK);
     for (int i = 0; i < 3; i++) {
         CHECK_EQ(weft_stream_send(t.ep, ONE(out, 10), NULL), WEFT_OK);
-        for (int k = 0; k < 30; k++) two_turn(&t);
+        until_came(&t, 10 * ((uint64_t)i + 1));
     }
     UNTIL(&t, data_calls == 1);
     for (int k = 0; k < 50; k++) two_turn(&t);
@@ -351,6 +357,7 @@ TEST_EACH(on_data_notifies_once_until_some_are_taken) {
     CHECK_EQ(weft_stream_recv(t.back, ONE(in, 5), &len, NULL), WEFT_OK);
     CHECK_EQ(weft_stream_send(t.ep, ONE(out, 10), NULL), WEFT_OK);
     UNTIL(&t, data_calls == 2);
+    until_came(&t, 40);
     /* Another one reports what is here. */
     CHECK_EQ(weft_stream_on_data(t.back, on_data_take_all, &total), WEFT_OK);
     UNTIL(&t, total == 35);
@@ -505,6 +512,7 @@ TEST(each_allocation_of_a_stream_may_fail) {
             weft__alloc_fail_at(k);
             (void)weft_stream_on_data(t.back, on_data, NULL);
             st[0] = weft_stream_send(t.ep, ONE(out, 1000), OP(&sent[0]));
+            if (k == 0) UNTIL(&t, data_calls == 1);
             for (int i = 0; i < 30; i++) two_turn(&t);
             weft_status_t take = weft_stream_take(t.back, &data, &len[0]);
             st[1] = weft_stream_recv(
@@ -513,6 +521,7 @@ TEST(each_allocation_of_a_stream_may_fail) {
                 &len[0], ALL(&got[0]));
             st[2] = weft_stream_send(t.ep, ONE(out, 50000), OP(&sent[1]));
             st[3] = weft_stream_recv(t.back, ONE(in, 1), &len[1], OP(&got[1]));
+            if (k == 0) UNTIL(&t, got[0].calls == (st[1] == WEFT_IN_PROGRESS));
             for (int i = 0; i < 200; i++) two_turn(&t);
             uint64_t seen = weft__alloc_fail_at(0);
             if (k == 0) n = seen;

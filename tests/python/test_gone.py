@@ -2,8 +2,8 @@
 import asyncio
 import gc
 import os
-import sys
 import socket
+import sys
 import threading
 import unittest
 import weakref
