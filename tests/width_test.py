@@ -108,7 +108,7 @@ def rooms_to_mend(root):
         for folder, _, files in os.walk(os.path.join(root, top), followlinks=True):
             if "README.md" in files:
                 found += too_long(os.path.join(folder, "README.md"), README_LINES)
-            elif any(name.endswith(".c") for name in files) and "README.md" not in os.listdir(os.path.dirname(folder)):
+            elif any(name.endswith(".c") for name in files):
                 found.append("%s: no README.md" % folder)
     return found + too_long(os.path.join(root, "docs", "design.md"), OVERVIEW_LINES)
 
