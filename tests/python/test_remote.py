@@ -120,7 +120,9 @@ class OneSided(Case):
             region = server.worker.alloc(64)
             remote = Remote(client, region.key())
             await remote.put(b"x", remote=True)
-            request = region.post_release()  # the peer has it mapped
+            while not region.describe()["n_peers"]:  # until it has learned that the peer has it mapped
+                await asyncio.sleep(0)
+            request = region.post_release()
             self.assertIsInstance(request, weft.Request)
             with self.assertRaises(weft.ClosedError):
                 memoryview(region)
