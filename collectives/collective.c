@@ -176,7 +176,7 @@ void weft__collectives_without(weft_team_t *team, uint32_t rank) {
 }
 
 bool weft__collectives_await(const weft_team_t *team, uint32_t rank) {
-    for (const struct list *at = team->active.next; at != &team->active; at = at->next) {
+    list_for_each(at, &team->active) {
         const struct collective *c = list_of(at, struct collective, of_team);
         if (c->engine->awaits && c->engine->awaits(c, rank)) return true;
     }

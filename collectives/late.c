@@ -53,7 +53,7 @@ void weft__late_name(struct collective *c) {
 /* ---- what a collective was at when the team failed ------------------------------------------- */
 
 static const struct collective *first_that_needs(const weft_team_t *team, uint32_t rank) {
-    for (const struct list *at = team->active.next; at != &team->active; at = at->next) {
+    list_for_each(at, &team->active) {
         const struct collective *c = list_of(at, struct collective, of_team);
         if (rank == NO_RANK || c->engine->needs(c, rank)) return c;
     }

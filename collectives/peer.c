@@ -68,7 +68,7 @@ static bool is_undecided(const struct collective *c) {
 
 bool weft__peer_is_undecided(const weft_team_t *team, const struct collective *before) {
     if (!team->n_peer && !team->n_deferred) return false;
-    for (const struct list *at = team->active.next; at != &team->active; at = at->next) {
+    list_for_each(at, &team->active) {
         const struct collective *c = list_of(at, struct collective, of_team);
         if (c == before) return false;
         if (c->status == WEFT_OK && (is_undecided(c) || c->engine == &weft__deferred)) return true;

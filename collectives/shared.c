@@ -98,7 +98,7 @@ static bool waits_for_room(const struct collective *c) {
 
 static void note_sleep(const weft_team_t *team) {
     lie_down(&team->share, FOR_NEWS);
-    for (const struct list *at = team->active.next; at != &team->active; at = at->next) {
+    list_for_each(at, &team->active) {
         if (!waits_for_room(list_of(at, struct collective, of_team))) continue;
         lie_down(&team->share, FOR_ROOM);
         break;

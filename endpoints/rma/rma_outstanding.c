@@ -54,10 +54,8 @@ void weft__rma_came_late(struct link *link, uint32_t id, size_t bytes) {
 }
 
 void weft__rma_drop_outstanding(struct weft_ep *ep) {
-    struct list *all = &ep->worker->memory.outstanding;
-    for (struct list *n = all->next, *next; n != all; n = next) {
-        struct outstanding *outstanding = list_of(n, struct outstanding, of_memory);
-        next = n->next;
+    list_for_each_safe(at, next, &ep->worker->memory.outstanding) {
+        struct outstanding *outstanding = list_of(at, struct outstanding, of_memory);
         if (outstanding->ep != ep) continue;
         forget_outstanding(outstanding);
         weft__rma_place_free(ep->link);

@@ -161,7 +161,7 @@ uint64_t agree_count(const struct world *w, const char *counter) {
  */
 static uint32_t settled_on_scarce(struct world *w, const struct weft_worker *worker) {
     uint32_t n = 0;
-    for (const struct list *at = worker->links.next; at != &worker->links; at = at->next) {
+    list_for_each(at, &worker->links) {
         const struct link *link = list_of(at, struct link, of_worker);
         bool stays = link->more->lane_negotiation && link->more->lane_negotiation->stays;
         if (link->lanes[0]->scarce && !stays) world_fail(w, "a link's scarce lane has no place");
