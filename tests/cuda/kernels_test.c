@@ -287,6 +287,21 @@ TEST(reductions_of_64_mib_are_as_fast_as_copies) {
 
 /* ---- what goes wrong ------------------------------------------------------------------------- */
 
+TEST(what_the_driver_has_no_memory_for_once_is_loaded_later) {
+    enum { MOST_CALLS = 30 };
+    if (!gpu_has_kernels()) SKIP("the library has no kernels");
+    if (!gpu.fail_call) SKIP("only the double of the CUDA driver fails at will");
+    for (unsigned k = 1; k <= MOST_CALLS; k++) {
+        void *context = gpu.context_create();
+        *gpu.fail_call = k;
+        weft_status_t st = weft__cuda_queue_open(context);
+        CHECK(st == WEFT_OK || st == WEFT_ERR_NO_MEMORY);
+        *gpu.fail_call = 0;
+        CHECK_EQ(weft__cuda_queue_open(context), WEFT_OK);
+        weft__cuda_queue_drop(context);
+    }
+}
+
 TEST(an_access_outside_of_an_allocation_is_an_error) {
     if (!gpu_has_kernels()) SKIP("the library has no kernels");
     if (!gpu.fail_copy) SKIP("an illegal access ends the context of the driver");

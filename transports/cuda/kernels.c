@@ -37,15 +37,22 @@ static bool driver_has_all(const struct cuda_driver *driver) {
            driver->copy_within;
 }
 
+/* What the driver has no memory for now may be had later. */
+static weft_status_t loaded(cuda_result result, const char *what) {
+    if (result == 0) return WEFT_OK;
+    if (result == CUDA_OUT_OF_MEMORY) return weft__cuda_status(result, what);
+    return weft__fail(WEFT_ERR_UNSUPPORTED, "%s: this device has none", what);
+}
+
 static weft_status_t load_kernels(const struct cuda_driver *driver, struct queue *queue) {
     cuda_module module;
-    if (driver->module_load(&module, weft__cuda_image) != 0)
-        return weft__fail(WEFT_ERR_UNSUPPORTED, "no kernels for this device");
-    for (unsigned i = 0; i < N_KERNELS; i++)
-        if (kernel_name[i] &&
-            driver->module_function(&queue->kernel[i], module, kernel_name[i]) != 0)
-            return weft__fail(WEFT_ERR_UNSUPPORTED, "no kernel %s", kernel_name[i]);
-    return WEFT_OK;
+    weft_status_t st =
+        loaded(driver->module_load(&module, weft__cuda_image), "could not load kernels");
+    for (unsigned i = 0; i < N_KERNELS && st == WEFT_OK; i++)
+        if (kernel_name[i])
+            st = loaded(driver->module_function(&queue->kernel[i], module, kernel_name[i]),
+                        kernel_name[i]);
+    return st;
 }
 
 /* The context is current. */
