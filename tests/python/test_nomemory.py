@@ -130,6 +130,12 @@ def connects():
 def described():
     return client.describe(), region.describe(), two.counters(), two.transports(), two.address(), team.describe()
 
+def of_team():
+    return team.member(0), team.algorithm(0, 0, 0), team.invite()
+
+def subset():
+    return team.post_subset((0,))
+
 def hardware():
     return view.at(0), view.mine()
 
