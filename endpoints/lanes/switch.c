@@ -213,7 +213,7 @@ static void set_free(struct switching *s) {
 
 static void resume(struct switching *s) {
     s->end_due = false;
-    s->todo &= ~(UINT32_C(1) << SWITCH_DUE_QUIET);
+    s->todo &= ~DUE(SWITCH_DUE_QUIET);
     if (s->paused_at) weft__link_carry(s->link, s->lane[s->core.out]);
     s->paused_at = 0;
     weft__switch_unquiesce(s, s->lost);
@@ -259,11 +259,21 @@ static void do_effect(struct switching *s, unsigned effect) {
     }
 }
 
+static const uint32_t moves = DUE(SWITCH_FX_QUIESCE) | DUE(SWITCH_FX_MARK) | DUE(SWITCH_FX_CROSS) |
+                              DUE(SWITCH_FX_FREE) | DUE(SWITCH_DUE_QUIET) | DUE(SWITCH_DUE_MARKED);
+
+/* What is to be carried out. The program may end the link while TAKE delivers messages: then no
+ * traffic moves any more. */
+static bool is_due(struct switching *s) {
+    if (switch_is_over(&s->core.fsm)) s->todo &= ~moves;
+    return s->todo != 0;
+}
+
 /* An effect may make others due. They run in order of their numbers. */
 void weft__switch_run(struct switching *s) {
     if (s->running) return;
     s->running = true;
-    while (s->todo) {
+    while (is_due(s)) {
         unsigned effect = (unsigned)__builtin_ctz(s->todo);
         s->todo &= s->todo - 1;
         do_effect(s, effect);

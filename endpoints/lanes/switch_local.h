@@ -50,8 +50,9 @@ static inline struct switching *switching_of_job(struct job *job) {
 /* switch.c: marks an effect as due. weft__switch_run carries out all that are due, outside any
  * step. */
 enum { SWITCH_DUE_QUIET = SWITCH_N_EFFECTS, SWITCH_DUE_MARKED, SWITCH_DUE_VIOLATION };
+#define DUE(effect) (UINT32_C(1) << (effect))
 static inline void switch_due(struct switching *s, unsigned what) {
-    s->todo |= UINT32_C(1) << what;
+    s->todo |= DUE(what);
 }
 void weft__switch_run(struct switching *s);
 

@@ -404,3 +404,25 @@ TEST(a_link_that_closes_names_no_lane_that_is_freed) {
                                .n_settings = 4,
                                ITEMS(items)});
 }
+
+/* The strike came while the messages that a move had held back were delivered: the link was over,
+ * and the move went on. */
+TEST(a_link_that_ends_while_held_messages_are_delivered_moves_no_more) {
+    static struct plan_item items[] = {
+        {0, PLAN_DIAL, 0, 4, 3, 0, 1},        {0, PLAN_DELAY, 0, 0, 3, 13984, 38},
+        {0, PLAN_JITTER, 0, 0, 0, 16590, 39}, {1704074, PLAN_TAKE, 0, 0, 4, 0, 14},
+        {1704074, PLAN_TAKE, 0, 1, 4, 0, 16}, {3408149, PLAN_TAG, 0, 1, 4, 3, 27},
+        {3408149, PLAN_TAG, 0, 0, 4, 3, 29},  {10235825, PLAN_WITHDRAW, 3, 1, 0, 163149, 42},
+    };
+    expect_good(&(struct plan){
+        .seed = 673156161,
+        .n_workers = 5,
+        .network = PLAN_RELIABLE,
+        .scarce = 1,
+        .exposes = 1,
+        .depth = 8,
+        .chaos_ns = 13632592,
+        .setting = {{"tag.unexpected_bytes", "4k"}, {"lanes.switch", "on"}, {"lanes.tick", "1ms"}},
+        .n_settings = 3,
+        ITEMS(items)});
+}
