@@ -179,8 +179,10 @@ void weft__request_park(struct weft_request *req) {
     weft__fsm_step(&req->core.fsm, REQ_EV_PARK);
 }
 
+/* TRUNCATED says that the receive has all that fits, so it gives way to a failure. */
 void weft__request_finish(struct weft_request *req, weft_status_t status) {
-    if (req->status == WEFT_OK) req->status = status;
+    if (req->status == WEFT_OK || (req->status == WEFT_ERR_TRUNCATED && status < 0))
+        req->status = status;
     weft__fsm_step(&req->core.fsm, REQ_EV_FINISH);
 }
 

@@ -426,3 +426,35 @@ TEST(a_link_that_ends_while_held_messages_are_delivered_moves_no_more) {
         .n_settings = 3,
         ITEMS(items)});
 }
+
+/* There was no memory to fetch a message that was longer than its receive: this was said to have
+ * all that fits. */
+TEST(a_receive_that_is_too_short_and_fails_is_not_truncated) {
+    static struct plan_item items[] = {
+        {0, PLAN_DIAL, 1, 1, 2, 0, 2},
+        {0, PLAN_DIAL, 2, 0, 2, 0, 3},
+        {0, PLAN_DIAL, 3, 1, 0, 0, 4},
+        {0, PLAN_DIAL, 4, 0, 1, 0, 5},
+        {149627, PLAN_NO_MEMORY, 1, 54, 1, 107, 133},
+        {537925, PLAN_TAKE, 1, 0, 4, 0, 69},
+        {537925, PLAN_TAKE, 3, 0, 1, 0, 77},
+        {537926, PLAN_TAG, 1, 1, 4, 3, 70},
+        {537926, PLAN_TAG, 1, 0, 4, 3, 72},
+        {537926, PLAN_TAG, 2, 1, 4, 3, 74},
+        {537926, PLAN_TAG, 2, 0, 4, 3, 76},
+        {537926, PLAN_TAG, 3, 1, 4, 3, 78},
+        {537926, PLAN_TAG, 3, 0, 4, 3, 80},
+        {537926, PLAN_TAG, 4, 1, 4, 3, 82},
+    };
+    expect_good(&(struct plan){.seed = 673143006,
+                               .n_workers = 3,
+                               .network = PLAN_RELIABLE,
+                               .scarce = 2,
+                               .exposes = 1,
+                               .hurried = 5,
+                               .depth = 128,
+                               .chaos_ns = 4303404,
+                               .setting = {{"rendezvous.threshold", "8k"}},
+                               .n_settings = 1,
+                               ITEMS(items)});
+}
