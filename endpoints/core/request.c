@@ -85,7 +85,7 @@ void weft__request_offer_over(struct weft_request *req) {
 static void release_request(struct weft_request *req) {
     if (req->kind->release) req->kind->release(req);
     weft__timer_stop(req->worker->reactor, &req->deadline);
-    if (req->id) weft__idmap_remove(&req->worker->requests, req->id);
+    weft__request_forget_name(req);
     if (req->iov != req->iov_inline) talloc_free(req->iov);
     if (req->layout) req->layout->end(req);
     talloc_free(req->owned);
@@ -131,6 +131,11 @@ weft_status_t weft__request_iov(struct weft_request *req, const weft_iov_t *iov,
 weft_status_t weft__request_name(struct weft_request *req) {
     if (req->id) return WEFT_OK;
     return weft__idmap_add(req->worker, &req->worker->requests, req, &req->id);
+}
+
+void weft__request_forget_name(struct weft_request *req) {
+    if (req->id) weft__idmap_remove(&req->worker->requests, req->id);
+    req->id = 0;
 }
 
 void weft__request_bind(struct weft_request *req, struct weft_ep *ep) {

@@ -294,10 +294,11 @@ static void withdraw_receive(struct weft_request *req) {
 }
 
 /* The sender has written all of it; or it has not, and is asked for the bytes as where a read
- * fails. */
+ * fails. They are asked for by another name: GONE may be under way, and it means the write. */
 static void written_returned(struct weft_request *req, weft_status_t status) {
     req->kind = &weft__receive_kind;
     weft__request_hand_over(req);
+    if (status < 0) weft__request_forget_name(req);
     fetch_returned(req, status);
 }
 

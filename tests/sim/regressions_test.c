@@ -458,3 +458,35 @@ TEST(a_receive_that_is_too_short_and_fails_is_not_truncated) {
                                .n_settings = 1,
                                ITEMS(items)});
 }
+
+/* The sender could not write the message. Its word came after the lane had ended and the bytes
+ * were asked for, and was taken for the end of the message. */
+TEST(a_message_that_is_asked_for_again_is_not_ended_by_the_word_about_its_write) {
+    static struct plan_item items[] = {
+        {0, PLAN_DIAL, 1, 0, 1, 0, 2},
+        {0, PLAN_DIAL, 2, 0, 1, 0, 3},
+        {0, PLAN_DIAL, 4, 1, 0, 0, 5},
+        {4895157, PLAN_TAKE, 4, 0, 4, 0, 32},
+        {4895158, PLAN_TAG, 4, 1, 4, 3, 33},
+        {4895158, PLAN_TAG, 4, 0, 4, 3, 35},
+        {7578004, PLAN_CUT, 0, 1, 0, 22447870, 60},
+        {9790314, PLAN_TAKE, 1, 1, 4, 0, 42},
+        {9790314, PLAN_TAKE, 4, 1, 4, 0, 54},
+        {9790315, PLAN_TAG, 1, 0, 1, 3, 43},
+    };
+    expect_good(&(struct plan){.seed = 673155549,
+                               .n_workers = 2,
+                               .network = PLAN_RELIABLE,
+                               .scarce = 3,
+                               .exposes = 1,
+                               .depth = 128,
+                               .chaos_ns = 39161261,
+                               .setting = {{"rendezvous.threshold", "8k"},
+                                           {"lanes.switch", "on"},
+                                           {"lanes.tick", "1ms"},
+                                           {"lanes.decay", "50"},
+                                           {"lanes.min_hold", "2ms"},
+                                           {"lanes.backoff", "2ms"}},
+                               .n_settings = 6,
+                               ITEMS(items)});
+}
