@@ -167,6 +167,8 @@ void weft__rma_unquiesce(struct weft_ep *ep, const struct lane *gone, bool keys_
 /* The endpoint leaves the link. Returns the number of operations that a switch no longer waits
  * for. */
 uint32_t weft__rma_unwait(struct weft_ep *ep);
+/* The endpoint leaves the link, with operations that end after it: others get their places. */
+void weft__rma_leave_window(struct weft_ep *ep);
 
 /* ---- rma_outstanding.c: answers to operations that ended early */
 
@@ -174,7 +176,7 @@ uint32_t weft__rma_unwait(struct weft_ep *ep);
 bool weft__rma_add_outstanding(const struct weft_request *req);
 /* `bytes` of a late answer came. SIZE_MAX: the answer is complete. */
 void weft__rma_came_late(struct link *link, uint32_t id, size_t bytes);
-/* The endpoint leaves its link: frees its places in the window. */
+/* The endpoint leaves its link: frees the places of those answers. */
 void weft__rma_drop_outstanding(struct weft_ep *ep);
 /* Frees a place in the window and starts a waiting request (rma_order.c). */
 void weft__rma_place_free(struct link *link);

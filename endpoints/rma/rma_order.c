@@ -221,6 +221,21 @@ void weft__rma_place_free(struct link *link) {
     if (node) to_window(list_of(node, struct weft_request, queued));
 }
 
+/* The peer was notified, and holds no place for what ends now. What waits for a place gets none. */
+void weft__rma_leave_window(struct weft_ep *ep) {
+    struct link *link = ep->link;
+    uint32_t n = 0;
+    list_for_each(at, &ep->requests) {
+        struct weft_request *req = list_of(at, struct weft_request, of_ep);
+        if (req->kind->message) continue;
+        if (request_is_queued(&req->core.fsm) && req->queue == &link->rma_wait)
+            (void)weft__rma_wait_again(req);
+        n += req->rma.windowed;
+        req->rma.windowed = false;
+    }
+    while (n--) weft__rma_place_free(link);
+}
+
 /* It keeps its place among those that are active: a fence waits for it. */
 weft_status_t weft__rma_wait_again(struct weft_request *req) {
     list_remove(&req->queued);

@@ -34,6 +34,7 @@ static void negotiation_close(struct link *link, bool abort) {
 
 static void rma_ep_leaves(struct weft_ep *ep) {
     weft__switch_quiesce_step(ep->link, weft__rma_unwait(ep));
+    weft__rma_leave_window(ep);
     weft__rma_drop_outstanding(ep);
 }
 

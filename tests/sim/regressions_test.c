@@ -490,3 +490,41 @@ TEST(a_message_that_is_asked_for_again_is_not_ended_by_the_word_about_its_write)
                                .n_settings = 6,
                                ITEMS(items)});
 }
+
+/* An endpoint without memory left the link before its atomics had ended: their places in the
+ * link's window stayed taken, and those of others waited for ever. */
+TEST(an_endpoint_that_is_lost_alone_leaves_its_places_to_others) {
+    static struct plan_item items[] = {
+        {0, PLAN_DIAL, 1, 0, 2, 0, 2},
+        {0, PLAN_DIAL, 2, 3, 0, 0, 3},
+        {0, PLAN_DIAL, 3, 2, 0, 0, 4},
+        {0, PLAN_DIAL, 4, 1, 2, 0, 5},
+        {0, PLAN_EXHAUSTION, 0, 0, 0, 64560, 62},
+        {3405399, PLAN_PUT, 3, 1, 12, 3, 15},
+        {7178302, PLAN_STRIKE, 1, 0, 8, 3, 74},
+        {7178303, PLAN_AM, 1, 1, 4, 3, 75},
+        {13021708, PLAN_AM, 2, 0, 4, 3, 77},
+        {18489602, PLAN_ADD, 1, 0, 240, 3, 41},
+        {28982872, PLAN_TAG, 1, 1, 15, 1, 36},
+        {31397682, PLAN_PLACE, 2, 1, 4, 3, 71},
+        {32983337, PLAN_PUT, 2, 1, 2, 3, 22},
+        {39611696, PLAN_ADD, 2, 1, 5, 2, 39},
+        {44352013, PLAN_ADD, 2, 0, 8, 3, 57},
+        {44912449, PLAN_STRIKE, 1, 0, 1, 4, 84},
+        {44912450, PLAN_TAG, 1, 1, 4, 3, 86},
+        {49511678, PLAN_ADD, 3, 1, 1, 0, 29},
+        {54365769, PLAN_NO_MEMORY, 2, 0, 1, 119, 67},
+        {55493075, PLAN_TAG, 4, 0, 4, 3, 80},
+        {56228241, PLAN_TAG, 2, 0, 4, 3, 7},
+    };
+    expect_good(&(struct plan){.seed = 34133,
+                               .n_workers = 4,
+                               .network = PLAN_RELIABLE,
+                               .two_ways = 1,
+                               .hurried = 20,
+                               .depth = 128,
+                               .chaos_ns = 69560875,
+                               .setting = {{"rendezvous.threshold", "8k"}},
+                               .n_settings = 1,
+                               ITEMS(items)});
+}
