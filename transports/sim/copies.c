@@ -290,8 +290,7 @@ void weft__sim_put_req_stop(struct lane *l, const struct completion *completion)
     struct sim_lane *lane = (struct sim_lane *)l;
     struct sim_put *put = lane->puts;
     while (put->completion != completion) put = put->next;
-    (void)write_taken(lane, put);
-    put_over(lane, put, WEFT_ERR_CANCELLED);
+    put_over(lane, put, write_taken(lane, put) ? WEFT_OK : WEFT_ERR_CANCELLED);
 }
 
 /* ---- of the lane ----------------------------------------------------------------------------- */
