@@ -276,7 +276,8 @@ static void write_slice(struct sim_lane *lane) {
     size_t room =
         c && maps && !c->over && c->len == put->from.len ? c->len - c->front - c->back : 0;
     if (c && c->remote && c->stopped) room = 0;
-    if (room == 0) return put_over(lane, put, WEFT_ERR_CANCELLED);
+    /* its last slice may have been written because the mapping went */
+    if (room == 0) return put_over(lane, put, c && is_whole(c) ? WEFT_OK : WEFT_ERR_CANCELLED);
     put->taken = n < room ? n : room;
     c->back += put->taken;
     put->at = put->from.len - c->back;
