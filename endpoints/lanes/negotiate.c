@@ -360,10 +360,18 @@ static enum negotiate_event weigh(struct lane_negotiation *b, const struct lane_
     return answer == ANSWER_FITS ? NEGOTIATE_EV_ASK_FITS : NEGOTIATE_EV_ASK_ROOM;
 }
 
+/* What is due later in this turn is of an attempt that the peer has given up. */
+static void end_attempt(struct lane_negotiation *b) {
+    if (!weft__job_queued(&b->later)) return;
+    weft__job_drop(b->lanes->worker->reactor, &b->later);
+    run_later(&b->later);
+}
+
 static void question_received(struct lane_negotiation *b, const struct lane_ask *ask) {
     enum epoch_check verdict = weft__negotiate_question(&b->n, ask->epoch);
     if (verdict == EPOCH_INVALID) weft__link_violation(b->link, "lane request out of order");
     if (verdict != EPOCH_CURRENT) return;
+    end_attempt(b);
     if (negotiate_is_asked(&b->n.fsm)) {
         weft__usage_release(usage_of(b), b->link);
         step_negotiation(b, NEGOTIATE_EV_YIELD);

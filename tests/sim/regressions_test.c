@@ -528,3 +528,27 @@ TEST(an_endpoint_that_is_lost_alone_leaves_its_places_to_others) {
                                .n_settings = 1,
                                ITEMS(items)});
 }
+
+/* The lane could not be expected. The peer gave the attempt up and asked again, all in the turn in
+ * which that was found out. */
+TEST(a_peer_that_asks_again_in_the_turn_in_which_its_lane_failed_is_not_blamed) {
+    static struct plan_item items[] = {
+        {0, PLAN_DIAL, 1, 2, 0, 0, 2},        {0, PLAN_LOSS, 0, 0, 0, 201808, 37},
+        {0, PLAN_JITTER, 0, 0, 0, 5832, 38},  {27310436, PLAN_AM, 1, 0, 15, 2, 10},
+        {32001408, PLAN_AM, 1, 1, 9, 3, 36},  {58977114, PLAN_NO_MEMORY, 2, 43, 0, 48, 39},
+        {63700903, PLAN_DIAL, 2, 3, 1, 0, 3}, {78436973, PLAN_TAG, 2, 0, 8, 3, 20},
+    };
+    expect_good(&(struct plan){.seed = 113641,
+                               .n_workers = 4,
+                               .network = PLAN_DATAGRAM,
+                               .scarce = 4,
+                               .depth = 128,
+                               .chaos_ns = 128078983,
+                               .setting = {{"tag.unexpected_bytes", "4k"},
+                                           {"lanes.switch", "on"},
+                                           {"lanes.tick", "1ms"},
+                                           {"lanes.backoff", "2ms"},
+                                           {"lanes.reply_timeout", "2ms"}},
+                               .n_settings = 5,
+                               ITEMS(items)});
+}
