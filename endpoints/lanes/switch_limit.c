@@ -92,26 +92,30 @@ static weft_status_t flush_limit(struct lane *l, struct completion *completion) 
     return WEFT_IN_PROGRESS;
 }
 
+/* ---- what waits: for room in the new lane, or, where the limit is reached, for DRAINED. It leaves
+ * the new lane's queue then, for DRAINED of this side may stand there behind it */
+
+static weft_status_t retry_waiting(struct pending *raw_pending) {
+    struct bound *b = list_of(raw_pending, struct bound, raw_pending);
+    while (!b->full_at && pending_queue_retry(&b->waiting)) continue;
+    b->waits_for_raw = !b->full_at && pending_queue_waits(&b->waiting);
+    return b->waits_for_raw ? WEFT_NO_RESOURCE : WEFT_OK;
+}
+
 static void pending_add(struct lane *l, struct pending *pending) {
     struct bound *b = bound_of(l);
-    if (!b->full_at) {
-        b->raw->ops->pending_add(b->raw, pending);
-        return;
-    }
-    struct pending **at = &b->waiting;
-    while (*at) at = &(*at)->next;
-    pending->next = NULL;
-    *at = pending;
+    pending_queue_add(&b->waiting, pending);
+    if (b->full_at || b->waits_for_raw) return;
+    b->waits_for_raw = true;
+    b->raw->ops->pending_add(b->raw, &b->raw_pending);
 }
 
 static void pending_remove(struct lane *l, struct pending *pending) {
     struct bound *b = bound_of(l);
-    for (struct pending **at = &b->waiting; *at; at = &(*at)->next) {
-        if (*at != pending) continue;
-        *at = pending->next;
-        return;
-    }
-    b->raw->ops->pending_remove(b->raw, pending);
+    pending_queue_remove(&b->waiting, pending);
+    if (pending_queue_waits(&b->waiting) || !b->waits_for_raw) return;
+    b->waits_for_raw = false;
+    b->raw->ops->pending_remove(b->raw, &b->raw_pending);
 }
 
 static weft_status_t bulk_get(struct lane *l, uint64_t remote, const weft_iov_t *iov, size_t n_iov,
@@ -171,6 +175,7 @@ void weft__bound_init(struct bound *b, struct link *link, struct lane *raw, stru
     *b = (struct bound){.lane = {.ops = &bound_ops, .iface = raw->iface},
                         .raw = raw,
                         .old = old,
+                        .raw_pending = {.retry = retry_waiting},
                         .most =
                             weft__setting_u64(link->worker->context, SETTING_LANES_REORDER_BYTES)};
     weft__lane_set_link(&b->lane, link);

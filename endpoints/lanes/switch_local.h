@@ -5,14 +5,17 @@
 #include "holdback.h"
 #include "switch.h"
 #include "switch_core.h"
+#include <transports/pending.h>
 
 /* A lane in front of the new lane of a sender. It limits the bytes until DRAINED arrives. */
 struct bound {
     struct lane lane;
     struct lane *raw, *old; /* old: NULL when it is gone */
     uint64_t bytes, most;
-    struct pending *waiting; /* for DRAINED, since more than `most` bytes were offered */
-    uint64_t full_at;        /* the time of the first wait; 0: none */
+    struct pending_queue waiting; /* for room in `raw`; or for DRAINED, from `full_at` on */
+    struct pending raw_pending;   /* stands in the queue of `raw` for all of them */
+    bool waits_for_raw;           /* it does */
+    uint64_t full_at;             /* when more than `most` bytes were offered; 0: they were not */
 };
 
 struct switching {

@@ -4,6 +4,7 @@
 
 #include <endpoints/core/worker.h>
 #include <endpoints/lanes/switch_local.h>
+#include <transports/pending.h>
 
 struct fake {
     struct lane lane;
@@ -67,5 +68,60 @@ TEST(a_flush_between_two_lanes_waits_for_one_without_room) {
     CHECK_EQ(both(&t, WEFT_NO_RESOURCE, WEFT_IN_PROGRESS), WEFT_NO_RESOURCE);
     CHECK_EQ(both(&t, WEFT_OK, WEFT_NO_RESOURCE), WEFT_NO_RESOURCE);
     CHECK_EQ(both(&t, WEFT_IN_PROGRESS, WEFT_NO_RESOURCE), WEFT_ERR_CANCELLED);
+    two_down(&t);
+}
+
+/* ---- what waits */
+
+struct queued_lane {
+    struct lane lane;
+    struct pending_queue pending;
+};
+LANE_PENDING(queued_lane)
+static const struct lane_ops queued_ops = {.pending_add = pending_add,
+                                           .pending_remove = pending_remove};
+
+static struct bound limited;
+static weft_status_t send_beyond_limit(struct pending *pending) {
+    return limited.lane.ops->am_short(&limited.lane, 0, 0, NULL, limited.most + 1);
+}
+static bool has_gone;
+static weft_status_t go(struct pending *pending) {
+    has_gone = true;
+    return WEFT_OK;
+}
+
+/* It is this side's DRAINED, say. Each side's waits for the other's otherwise. */
+TEST(what_reaches_the_limit_holds_up_nothing_else_that_waits_for_the_lane) {
+    struct two t;
+    struct pending beyond = {.retry = send_beyond_limit}, other = {.retry = go};
+    two_up(&t, "tcp");
+    struct queued_lane raw = {.lane = *t.ep->link->lane};
+    raw.lane.ops = &queued_ops;
+    weft__bound_init(&limited, t.ep->link, &raw.lane, NULL);
+    limited.lane.ops->pending_add(&limited.lane, &beyond);
+    pending_add(&raw.lane, &other);
+    has_gone = false;
+    while (pending_queue_retry(&raw.pending)) continue;
+    CHECK(has_gone && !pending_queue_waits(&raw.pending));
+    CHECK(pending_queue_waits(&limited.waiting)); /* for DRAINED */
+    limited.lane.ops->pending_remove(&limited.lane, &beyond);
+    CHECK(!pending_queue_waits(&limited.waiting));
+    two_down(&t);
+}
+
+TEST(what_waits_no_more_leaves_the_lanes_queue) {
+    struct two t;
+    struct pending one = {.retry = go}, two = {.retry = go};
+    two_up(&t, "tcp");
+    struct queued_lane raw = {.lane = *t.ep->link->lane};
+    raw.lane.ops = &queued_ops;
+    weft__bound_init(&limited, t.ep->link, &raw.lane, NULL);
+    limited.lane.ops->pending_add(&limited.lane, &one);
+    limited.lane.ops->pending_add(&limited.lane, &two);
+    limited.lane.ops->pending_remove(&limited.lane, &one);
+    CHECK(pending_queue_waits(&raw.pending));
+    limited.lane.ops->pending_remove(&limited.lane, &two);
+    CHECK(!pending_queue_waits(&raw.pending));
     two_down(&t);
 }
