@@ -168,11 +168,11 @@ test_what_is_of_debian_alone_asks_dnf_for_nothing() {
     done
 }
 
-test_another_word_prints_how_it_is_used() {
+test_another_word_is_refused_and_says_where_the_usage_is() {
     machine debian root
     setup nonsense
     expect status $code 2
-    has errors "$complained" '^tools/setup \[demo\|test'
+    has errors "$complained" '^setup: nothing is called nonsense \(see tools/setup --help\)'
     expect packages "$(asked apt-get)" ''
 }
 
