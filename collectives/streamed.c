@@ -55,7 +55,8 @@ static size_t copy_call(struct streamed_call *to, const weft_coll_args_t *args, 
     size_t end = sizeof *to;
     *to = (struct streamed_call){.args = *args};
     to->args.src_counts = copy_array(block, &end, args->src_counts, src);
-    to->args.src_displs = copy_array(block, &end, args->src_displs, src);
+    bool row = args->kind == WEFT_COLL_REDUCE_SCATTERV; /* which has counts alone */
+    to->args.src_displs = row ? NULL : copy_array(block, &end, args->src_displs, src);
     to->args.dst_counts = copy_array(block, &end, args->dst_counts, dst);
     to->args.dst_displs = copy_array(block, &end, args->dst_displs, dst);
     if (args->kind != WEFT_COLL_NEIGHBOR_ALLTOALLV) return end;
