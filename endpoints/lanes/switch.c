@@ -259,23 +259,19 @@ static void do_effect(struct switching *s, unsigned effect) {
     }
 }
 
+/* What moves traffic. */
 static const uint32_t moves = DUE(SWITCH_FX_QUIESCE) | DUE(SWITCH_FX_MARK) | DUE(SWITCH_FX_CROSS) |
                               DUE(SWITCH_FX_FREE) | DUE(SWITCH_DUE_QUIET) | DUE(SWITCH_DUE_MARKED);
 
-/* What is to be carried out. The program may end the link while TAKE delivers messages: then no
- * traffic moves any more. */
-static bool is_due(struct switching *s) {
-    if (switch_is_over(&s->core.fsm)) s->todo &= ~moves;
-    return s->todo != 0;
-}
-
-/* An effect may make others due. They run in order of their numbers. */
+/* An effect may make others due. They run in order of their numbers. The link may end within one,
+ * as where the program gets messages by TAKE: then traffic moves no more. */
 void weft__switch_run(struct switching *s) {
     if (s->running) return;
     s->running = true;
-    while (is_due(s)) {
+    while (s->todo) {
         unsigned effect = (unsigned)__builtin_ctz(s->todo);
         s->todo &= s->todo - 1;
+        if (DUE(effect) & moves && switch_is_over(&s->core.fsm)) continue;
         do_effect(s, effect);
     }
     s->running = false;

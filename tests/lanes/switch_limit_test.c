@@ -82,6 +82,13 @@ static const struct lane_ops queued_ops = {.pending_add = pending_add,
                                            .pending_remove = pending_remove};
 
 static struct bound limited;
+static void limit_up(struct two *t, struct queued_lane *raw) {
+    two_up(t, "tcp");
+    *raw = (struct queued_lane){.lane = *t->ep->link->lane};
+    raw->lane.ops = &queued_ops;
+    weft__bound_init(&limited, t->ep->link, &raw->lane, NULL);
+}
+
 static weft_status_t send_beyond_limit(struct pending *pending) {
     return limited.lane.ops->am_short(&limited.lane, 0, 0, NULL, limited.most + 1);
 }
@@ -94,11 +101,9 @@ static weft_status_t go(struct pending *pending) {
 /* It is this side's DRAINED, say. Each side's waits for the other's otherwise. */
 TEST(what_reaches_the_limit_holds_up_nothing_else_that_waits_for_the_lane) {
     struct two t;
+    struct queued_lane raw;
     struct pending beyond = {.retry = send_beyond_limit}, other = {.retry = go};
-    two_up(&t, "tcp");
-    struct queued_lane raw = {.lane = *t.ep->link->lane};
-    raw.lane.ops = &queued_ops;
-    weft__bound_init(&limited, t.ep->link, &raw.lane, NULL);
+    limit_up(&t, &raw);
     limited.lane.ops->pending_add(&limited.lane, &beyond);
     pending_add(&raw.lane, &other);
     has_gone = false;
@@ -112,11 +117,9 @@ TEST(what_reaches_the_limit_holds_up_nothing_else_that_waits_for_the_lane) {
 
 TEST(what_waits_no_more_leaves_the_lanes_queue) {
     struct two t;
+    struct queued_lane raw;
     struct pending one = {.retry = go}, two = {.retry = go};
-    two_up(&t, "tcp");
-    struct queued_lane raw = {.lane = *t.ep->link->lane};
-    raw.lane.ops = &queued_ops;
-    weft__bound_init(&limited, t.ep->link, &raw.lane, NULL);
+    limit_up(&t, &raw);
     limited.lane.ops->pending_add(&limited.lane, &one);
     limited.lane.ops->pending_add(&limited.lane, &two);
     limited.lane.ops->pending_remove(&limited.lane, &one);
