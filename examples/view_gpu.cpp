@@ -1,6 +1,6 @@
 /*
- * Results that go to the GPU of one process, in C++: each process has a row in the memory of its
- * GPU, and the GPU of rank 0 gets the matrix and the sums. Builds without CUDA.
+ * Results that go to GPUs, in C++: each process has a row in the memory of its GPU. The GPU of rank
+ * 0 gets the matrix, and the GPU of each process the sums. Builds without CUDA.
  */
 #include <dlfcn.h>
 #include <functional>
@@ -45,7 +45,7 @@ int main() try {
 
     auto gpu = rt.at(0).gpu(0);
     gpu.gather(mine, N, matrix);
-    gpu.reduce(mine, sums, N, std::plus<float>());
+    rt.reduce(mine, sums, N, std::plus<float>());
 
     auto sharers = rt.count(gpu);
     rt.barrier(); /* no process leaves while others may still look at its resource set */

@@ -12,7 +12,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <exception>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <stdexcept>
@@ -131,7 +133,7 @@ template <class T> constexpr weft_datatype_t datatype_of() {
                                 : WEFT_UINT64;
 }
 
-/* The operation of std:: that a reduction stands for. */
+/* The operation of std:: that a reduction stands for. Others are the program's own. */
 template <class Op> struct reduction;
 template <class T> struct reduction<std::plus<T>> {
     static constexpr weft_reduction_t value = WEFT_SUM;
@@ -158,9 +160,28 @@ template <class T> struct reduction<std::logical_or<T>> {
 template <class T>
 constexpr bool is_communicator = std::is_same<T, int>::value || std::is_pointer<T>::value;
 
+template <class T, class Op, class = void> constexpr bool is_known = false;
+template <class T, class Op>
+constexpr bool is_known<T, Op, std::void_t<decltype(reduction<Op>::value)>> =
+    std::is_arithmetic<T>::value;
+
+/* The type and the reduction that a team has for one kind of element and function. */
+struct own_reduction {
+    weft_datatype_t type{};
+    weft_reduction_t number{};
+    const void *op = nullptr; /* the function of the reduction that is under way */
+    std::exception_ptr thrown;
+};
+
+/* Ends a view's reference. It also keeps the reductions that the view's team has been given. */
+struct view_end {
+    std::map<weft_reduce_fn, std::shared_ptr<own_reduction>, std::less<weft_reduce_fn>> own;
+    void operator()(weft_view_t *view) const { weft_view_release_wait(view); }
+};
+
 /* A view and its reference. */
 inline std::shared_ptr<weft_view_t> own(weft_view_t *view) {
-    return std::shared_ptr<weft_view_t>(view, [](weft_view_t *v) { weft_view_release_wait(v); });
+    return std::shared_ptr<weft_view_t>(view, view_end());
 }
 
 template <class T>
@@ -177,19 +198,73 @@ std::vector<T> gather_at(weft_view_t *view, const weft_resource_set_t *at, const
     return all;
 }
 
-template <class T>
-void reduce_at(weft_view_t *view, const weft_resource_set_t *at, const std::vector<T> &from,
-               std::vector<T> &to, weft_reduction_t reduction) {
-    to.resize(from.size());
-    check(weft_view_reduce_wait(view, at, from.data(), to.data(), from.size(), datatype_of<T>(),
-                                reduction));
+/* A weft_reduce_fn. Elements may have any alignment, and `to` may be `left` or `right`. */
+template <class T, class Op>
+void fold(void *to, const void *left, const void *right, std::size_t n, void *arg) {
+    auto *own = static_cast<own_reduction *>(arg);
+    if (own->thrown) return;
+    try {
+        for (std::size_t i = 0; i < n * sizeof(T); i += sizeof(T)) {
+            T a, b;
+            std::memcpy(&a, static_cast<const char *>(left) + i, sizeof a);
+            std::memcpy(&b, static_cast<const char *>(right) + i, sizeof b);
+            const T made = (*static_cast<const Op *>(own->op))(a, b);
+            std::memcpy(static_cast<char *>(to) + i, &made, sizeof made);
+        }
+    } catch (...) {
+        own->thrown = std::current_exception();
+    }
+}
+
+/* The reduction of this function's kind, which the view's team is given by its first use. */
+template <class T, class Op> own_reduction &own_of(const std::shared_ptr<weft_view_t> &view) {
+    static_assert(std::is_trivially_copyable<T>::value && std::is_default_constructible<T>::value,
+                  "reductions are on plain objects");
+    static_assert(std::is_invocable_r<T, const Op &, const T &, const T &>::value,
+                  "a reduction makes an object of two");
+    auto *end = std::get_deleter<view_end>(view);
+    if (!end) throw error(WEFT_ERR_INVALID_PARAM, "the null view has no processes");
+    auto &own = end->own[fold<T, Op>];
+    if (!own) {
+        auto made = std::make_shared<own_reduction>();
+        weft_datatype_params_t params = weft_datatype_params_t();
+        params.size = sizeof(T);
+        weft_team_t *team = weft_view_team(view.get());
+        check(weft_datatype_create(team, &params, &made->type));
+        check(weft_reduction_create(team, fold<T, Op>, made.get(), 0, &made->number));
+        own = std::move(made);
+    }
+    return *own;
+}
+
+template <class T, class Op>
+void reduce_at(const std::shared_ptr<weft_view_t> &view, const weft_resource_set_t *at,
+               const T *from, T *to, std::size_t n, const Op &op) {
+    if constexpr (is_known<T, Op>) {
+        check(weft_view_reduce_wait(view.get(), at, from, to, n, datatype_of<T>(),
+                                    reduction<Op>::value));
+    } else {
+        auto &own = own_of<T, Op>(view);
+        own.op = &op;
+        weft_status_t status =
+            weft_view_reduce_wait(view.get(), at, from, to, n, own.type, own.number);
+        if (own.thrown) {
+            weft_team_revoke(weft_view_team(view.get())); /* what the others have is not valid */
+            std::rethrow_exception(std::exchange(own.thrown, nullptr));
+        }
+        check(status);
+    }
 }
 
 } // namespace detail
 
 /* MIN and MAX have no function of the standard library. */
-template <class T> struct minimum {};
-template <class T> struct maximum {};
+template <class T> struct minimum {
+    T operator()(const T &a, const T &b) const { return b < a ? b : a; }
+};
+template <class T> struct maximum {
+    T operator()(const T &a, const T &b) const { return a < b ? b : a; }
+};
 namespace detail {
 template <class T> struct reduction<minimum<T>> {
     static constexpr weft_reduction_t value = WEFT_MIN;
@@ -218,16 +293,18 @@ class ram {
         if (!is_here()) return std::nullopt;
         return all;
     }
+    /* `op`: as of runtime_view::reduce. */
     template <class T, class Op>
-    std::optional<std::vector<T>> reduce(const std::vector<T> &from, Op) const {
-        std::vector<T> to;
-        detail::reduce_at(view_.get(), set_, from, to, detail::reduction<Op>::value);
+    std::optional<std::vector<T>> reduce(const std::vector<T> &from, Op op) const {
+        std::vector<T> to(from.size());
+        detail::reduce_at(view_, set_, from.data(), to.data(), from.size(), op);
         if (!is_here()) return std::nullopt;
         return to;
     }
     template <class T, class Op> std::optional<T> reduce(const T &from, Op op) const {
-        auto to = reduce(std::vector<T>{from}, op);
-        return to ? std::optional<T>(to->front()) : std::nullopt;
+        T to{};
+        detail::reduce_at(view_, set_, &from, &to, 1, op);
+        return is_here() ? std::optional<T>(to) : std::nullopt;
     }
     /* `parts` is the owner's: an object for each rank, of one trivially copyable type. */
     template <class T> T scatter(const std::vector<T> &parts) const {
@@ -293,9 +370,8 @@ class gpu {
     template <class T> void gather(const T *from, std::size_t n, T *to) const {
         check(weft_view_gather_wait(view_.get(), set_, from, n * sizeof(T), to));
     }
-    template <class T, class Op> void reduce(const T *from, T *to, std::size_t n, Op) const {
-        check(weft_view_reduce_wait(view_.get(), set_, from, to, n, detail::datatype_of<T>(),
-                                    detail::reduction<Op>::value));
+    template <class T, class Op> void reduce(const T *from, T *to, std::size_t n, Op op) const {
+        detail::reduce_at(view_, set_, from, to, n, op);
     }
     template <class T> void scatter(const T *from, std::size_t n, T *to) const {
         check(weft_view_scatter_wait(view_.get(), set_, from, n * sizeof(T), to));
@@ -349,6 +425,7 @@ class resource_set {
 
 /* ---- the view ---- */
 
+class logger;
 class runtime_view;
 runtime_view get_runtime();
 
@@ -413,13 +490,22 @@ class runtime_view {
     template <class T> std::vector<T> gather(const T &object) const {
         return detail::gather_at(view_.get(), nullptr, object);
     }
-    template <class T, class Op> std::vector<T> reduce(const std::vector<T> &from, Op) const {
-        std::vector<T> to;
-        detail::reduce_at(view_.get(), nullptr, from, to, detail::reduction<Op>::value);
+    /*
+     * `op` is one of std::plus, std::multiplies, bitwise and logical and or xor, weft::minimum and
+     * weft::maximum, on numbers. Or it is any associative function T(const T &, const T &) on plain
+     * objects, which gets its operands in the order of ranks and must not call the library. What
+     * it throws is thrown here, and the team is revoked. So the other processes get an error here,
+     * or what they have is not valid and they get it by their next operation.
+     */
+    template <class T, class Op> std::vector<T> reduce(const std::vector<T> &from, Op op) const {
+        std::vector<T> to(from.size());
+        detail::reduce_at(view_, nullptr, from.data(), to.data(), from.size(), op);
         return to;
     }
     template <class T, class Op> T reduce(const T &from, Op op) const {
-        return reduce(std::vector<T>{from}, op).front();
+        T to{};
+        detail::reduce_at(view_, nullptr, &from, &to, 1, op);
+        return to;
     }
     /* An object for each process; returns one of each. */
     template <class T> std::vector<T> alltoall(const std::vector<T> &parts) const {
@@ -429,6 +515,21 @@ class runtime_view {
         std::vector<T> got(parts.size());
         check(weft_view_alltoall_wait(view_.get(), parts.data(), sizeof(T), got.data()));
         return got;
+    }
+
+    /* The same on memory that the program has, of a GPU or of the host, of trivially copyable
+     * elements. `to` has room for `n` elements of each process (reduce: for `n`). */
+    template <class T> void gather(const T *from, std::size_t n, T *to) const {
+        static_assert(std::is_trivially_copyable<T>::value, "gather takes plain objects here");
+        check(weft_view_gather_wait(view_.get(), nullptr, from, n * sizeof(T), to));
+    }
+    template <class T, class Op> void reduce(const T *from, T *to, std::size_t n, Op op) const {
+        detail::reduce_at(view_, nullptr, from, to, n, op);
+    }
+    /* `from` has `n` elements for each process, too. */
+    template <class T> void alltoall(const T *from, std::size_t n, T *to) const {
+        static_assert(std::is_trivially_copyable<T>::value, "alltoall takes plain objects");
+        check(weft_view_alltoall_wait(view_.get(), from, n * sizeof(T), to));
     }
 
     /* ---- parts ---- */
@@ -446,6 +547,11 @@ class runtime_view {
         check(weft_view_partition_wait(view_.get(), by, &part));
         return part ? runtime_view(detail::own(part)) : runtime_view(nullptr);
     }
+
+    /* ---- printing ---- */
+
+    /* A logger of the program: rank 0 writes to standard output, unless `params` say otherwise. */
+    weft::logger logger(const weft_logger_params_t &params = {}) const;
 
     /* ---- the end ---- */
 
@@ -537,6 +643,10 @@ class logger {
   private:
     std::shared_ptr<weft_logger_t> logger_;
 };
+
+inline logger runtime_view::logger(const weft_logger_params_t &params) const {
+    return weft::logger(*this, params);
+}
 
 } // namespace weft
 #endif
