@@ -109,6 +109,15 @@ WEFT_API bool weft_view_did_start(const weft_view_t *view);
 WEFT_API bool weft_view_equal(const weft_view_t *a, const weft_view_t *b);
 WEFT_API weft_worker_t *weft_view_worker(const weft_view_t *view); /* NULL if null */
 WEFT_API weft_team_t *weft_view_team(const weft_view_t *view);     /* NULL before it is ready */
+/*
+ * Copies a view's MPI communicator to `comm_p`, of `size` bytes: sizeof(MPI_Comm). It has the
+ * processes of the view by their ranks. Once the view is ready, Weft sends nothing in it. The view
+ * frees it after the last finalizer; the program does not.
+ *
+ * Errors: INVALID_PARAM, also for another size than this MPI's; BUSY before the view is ready;
+ * NOT_FOUND for a view of another engine than "mpi", and for a part.
+ */
+WEFT_API weft_status_t weft_view_mpi_comm(const weft_view_t *view, void *comm_p, size_t size);
 
 /*
  * Creates a view of the members that give the same colour, in the order of (key, rank). Every

@@ -457,6 +457,13 @@ class runtime_view {
     bool null() const { return !view_; }
     bool did_i_start() const { return weft_view_did_start(view_.get()); }
     std::string engine() const { return weft_view_engine(view_.get()); }
+    /* The communicator of a view by MPI, as view.mpi_comm<MPI_Comm>(). The view frees it. */
+    template <class Comm> Comm mpi_comm() const {
+        static_assert(detail::is_communicator<Comm>, "an MPI_Comm is a pointer or an int");
+        Comm comm{};
+        check(weft_view_mpi_comm(view_.get(), &comm, sizeof comm));
+        return comm;
+    }
     /* Throws std::out_of_range. It is read from its owner by the first call, so the owner must not
      * have ended its view: call barrier() before the end. */
     resource_set at(std::uint32_t rank) const {

@@ -6,6 +6,7 @@
 #include <base/status.h>
 #include <endpoints/core/worker.h>
 #include <endpoints/worker/drive.h>
+#include <string.h>
 #include <talloc.h>
 #include <unistd.h>
 #include <weft/weft.h>
@@ -224,6 +225,21 @@ const char *weft_view_engine(const weft_view_t *view) {
 
 bool weft_view_did_start(const weft_view_t *view) {
     return view && view->session->started;
+}
+
+weft_status_t weft_view_mpi_comm(const weft_view_t *view, void *comm_p, size_t size) {
+    size_t has = 0;
+    if (!view) REFUSE("view", "NULL");
+    if (!comm_p) REFUSE("comm_p", "NULL");
+    weft_status_t st = weft__view_usable(view);
+    if (st < 0) return st;
+    const struct view_engine *engine = view->session->engine;
+    if (!engine->communicator) return weft__fail(WEFT_ERR_NOT_FOUND, "engine: %s", engine->name);
+    const void *comm = engine->communicator(view->session, &has);
+    if (size != has)
+        return weft__fail(WEFT_ERR_INVALID_PARAM, "size: %zu, and an MPI_Comm has %zu", size, has);
+    memcpy(comm_p, comm, size);
+    return WEFT_OK;
 }
 
 weft_worker_t *weft_view_worker(const weft_view_t *view) {

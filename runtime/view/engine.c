@@ -38,7 +38,7 @@ static void stop_nothing(struct view_session *session) {
     (void)session;
 }
 
-const struct view_engine weft__view_single = {"single", always, start_single, stop_nothing};
+const struct view_engine weft__view_single = {"single", always, start_single, stop_nothing, NULL};
 
 /* ---- weft-run ------------------------------------------------------------------------------ */
 
@@ -62,7 +62,7 @@ static weft_status_t start_run(const void *parent, weft_worker_t *worker,
     return WEFT_OK;
 }
 
-const struct view_engine weft__view_run = {"weft-run", run_present, start_run, stop_nothing};
+const struct view_engine weft__view_run = {"weft-run", run_present, start_run, stop_nothing, NULL};
 
 /* ---- which one ----------------------------------------------------------------------------- */
 

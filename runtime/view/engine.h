@@ -25,6 +25,8 @@ struct view_engine {
                            const weft_view_params_t *params, struct view_session **session_p);
     /* Ends the session, which is freed by its parent. */
     void (*stop)(struct view_session *session);
+    /* Its MPI_Comm, and the size of one. NULL: it has none. */
+    const void *(*communicator)(const struct view_session *session, size_t *size_p);
 };
 
 extern const struct view_engine weft__view_single, weft__view_run, weft__view_mpi, weft__view_pmix,

@@ -164,4 +164,11 @@ static void stop_mpi(struct view_session *session) {
     leave(s);
 }
 
-const struct view_engine weft__view_mpi = {"mpi", mpi_present, start_mpi, stop_mpi};
+static const void *communicator_mpi(const struct view_session *session, size_t *size_p) {
+    const struct mpi_session *s = (const struct mpi_session *)session;
+    *size_p = weft__mpi_handle_size(&s->mpi);
+    return s->comm;
+}
+
+const struct view_engine weft__view_mpi = {"mpi", mpi_present, start_mpi, stop_mpi,
+                                           communicator_mpi};

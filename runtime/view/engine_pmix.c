@@ -208,4 +208,4 @@ static void stop_pmix(struct view_session *session) {
     s->pmix.finalize(NULL, 0);
 }
 
-const struct view_engine weft__view_pmix = {"pmix", pmix_present, start_pmix, stop_pmix};
+const struct view_engine weft__view_pmix = {"pmix", pmix_present, start_pmix, stop_pmix, NULL};

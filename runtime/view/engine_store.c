@@ -311,4 +311,4 @@ static void stop_store(struct view_session *session) {
     freeaddrinfo(s->at);
 }
 
-const struct view_engine weft__view_store = {"store", store_present, start_store, stop_store};
+const struct view_engine weft__view_store = {"store", store_present, start_store, stop_store, NULL};

@@ -124,3 +124,7 @@ intptr_t weft__mpi_handle(const struct mpi_library *mpi, const void *at) {
     if (mpi->is_mpich) return memcpy(&number, at, sizeof number), number;
     return memcpy(&pointer, at, sizeof pointer), pointer;
 }
+
+size_t weft__mpi_handle_size(const struct mpi_library *mpi) {
+    return mpi->is_mpich ? sizeof(int) : sizeof(void *);
+}

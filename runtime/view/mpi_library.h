@@ -31,5 +31,6 @@ bool weft__mpi_present(void);
 weft_status_t weft__mpi_load(struct mpi_library *mpi);
 /* Reads a handle of the size that this library's handles have. */
 intptr_t weft__mpi_handle(const struct mpi_library *mpi, const void *at);
+size_t weft__mpi_handle_size(const struct mpi_library *mpi);
 
 #endif

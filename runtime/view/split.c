@@ -179,7 +179,7 @@ static void choices_known(weft_status_t status, void *arg) {
 static void stop_part(struct view_session *session) {
     (void)session;
 }
-static const struct view_engine part_engine = {"part", NULL, NULL, stop_part};
+static const struct view_engine part_engine = {"part", NULL, NULL, stop_part, NULL};
 
 static struct part *new_part(weft_view_t *view, const weft_view_split_params_t *params) {
     uint32_t size = weft_view_size(view);

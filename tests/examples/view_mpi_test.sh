@@ -26,10 +26,12 @@ static int mpi_is_over(void) {
     return over;
 }
 
-/* The other library still uses MPI. */
+/* The other library still uses MPI, by the view's communicator (`arg`: the view). */
 static weft_status_t end_library(weft_finalizer_t *finalizer, void *arg) {
+    MPI_Comm comm;
     MUST(!mpi_is_over());
-    MUST(MPI_Barrier(MPI_COMM_WORLD) == MPI_SUCCESS);
+    MUST(weft_view_mpi_comm(arg, &comm, sizeof comm) == WEFT_OK);
+    MUST(MPI_Barrier(comm) == MPI_SUCCESS);
     n_finalizers++;
     return WEFT_OK;
 }
@@ -39,6 +41,33 @@ static weft_view_t *view_on(MPI_Comm *comm) {
     MUST(weft_view_create_wait(&(weft_view_params_t){.mpi_comm = comm}, &view) == WEFT_OK);
     MUST(strcmp(weft_view_engine(view), "mpi") == 0);
     return view;
+}
+
+/* What the view's communicator says is what the view says, and it is not the program's. */
+static void use_communicator(weft_view_t *view, MPI_Comm given) {
+    int rank, size, same, one = 1, sum = 0;
+    char too_large[sizeof(MPI_Comm) + 1];
+    MPI_Comm comm;
+    MUST(weft_view_mpi_comm(view, &comm, sizeof comm) == WEFT_OK);
+    MPI_Comm_rank(comm, &rank);
+    MPI_Comm_size(comm, &size);
+    MUST((uint32_t)rank == weft_view_rank(view) && (uint32_t)size == weft_view_size(view));
+    MPI_Comm_compare(comm, given, &same);
+    MUST(same == MPI_CONGRUENT);
+    MPI_Allreduce(&one, &sum, 1, MPI_INT, MPI_SUM, comm);
+    MUST(sum == size);
+    MUST(weft_view_mpi_comm(view, too_large, sizeof too_large) == WEFT_ERR_INVALID_PARAM);
+    MUST(weft_view_mpi_comm(view, NULL, sizeof comm) == WEFT_ERR_INVALID_PARAM);
+    MUST(weft_view_mpi_comm(NULL, &comm, sizeof comm) == WEFT_ERR_INVALID_PARAM);
+}
+
+static void part_has_no_communicator(weft_view_t *view) {
+    MPI_Comm comm;
+    weft_view_t *part;
+    MUST(weft_view_split_wait(view, 0, 0, &part) == WEFT_OK);
+    MUST(strcmp(weft_view_engine(part), "mpi") == 0);
+    MUST(weft_view_mpi_comm(part, &comm, sizeof comm) == WEFT_ERR_NOT_FOUND);
+    MUST(weft_view_release_wait(part) == WEFT_OK);
 }
 
 static void use(weft_view_t *view) {
@@ -54,7 +83,7 @@ static void two_views(MPI_Comm *first, MPI_Comm *second, int release_first) {
     MUST(weft_view_equal(view[0], view[1]));
     for (int i = 0; i < 2; i++) {
         use(view[i]);
-        MUST(weft_view_push_finalizer(view[i], end_library, NULL, NULL, NULL) == WEFT_OK);
+        MUST(weft_view_push_finalizer(view[i], end_library, view[i], NULL, NULL) == WEFT_OK);
     }
     MUST(weft_view_release_wait(view[!release_first]) == WEFT_OK);
     MUST(n_finalizers == 1 && !mpi_is_over());
@@ -73,6 +102,8 @@ static void of_the_program(int release_first) {
     MPI_Comm_split(MPI_COMM_WORLD, 0, -rank, &reverse);
     weft_view_t *view = view_on(&reverse);
     MUST(weft_view_rank(view) == (uint32_t)(size - 1 - rank) && !weft_view_did_start(view));
+    use_communicator(view, reverse);
+    part_has_no_communicator(view);
     MUST(weft_view_release_wait(view) == WEFT_OK);
     two_views(&reverse, &reverse, release_first);
     view = view_on(&reverse);
@@ -88,9 +119,12 @@ static void of_the_program(int release_first) {
 /* The first view begins MPI; the last one ends it, after its finalizer. */
 static void of_the_view(int release_first) {
     MPI_Comm world = MPI_COMM_WORLD;
+    weft_view_t *view, *first = NULL;
+    MUST(weft_view_create_wait(NULL, &first) == WEFT_OK && weft_view_did_start(first));
+    use_communicator(first, MPI_COMM_WORLD);
     two_views(NULL, &world, release_first);
+    MUST(!mpi_is_over() && weft_view_release_wait(first) == WEFT_OK);
     MUST(mpi_is_over());
-    weft_view_t *view;
     MUST(weft_view_create_wait(&(weft_view_params_t){.mpi_comm = &world}, &view) == WEFT_ERR_CLOSED);
 }
 
@@ -167,6 +201,10 @@ int main(int argc, char **argv) {
     {
         weft::runtime_view world(MPI_COMM_WORLD), other(argc, argv, reverse);
         if (world.did_i_start() || (int)world.rank() != rank) return 1;
+        int same, at;
+        MPI_Comm_compare(other.mpi_comm<MPI_Comm>(), reverse, &same);
+        MPI_Comm_rank(other.mpi_comm<MPI_Comm>(), &at);
+        if (same != MPI_CONGRUENT || at != (int)other.rank()) return 1;
         if ((int)other.rank() != size - 1 - rank || world.size() != other.size()) return 1;
         if (other.reduce(1, std::plus<int>()) != size || world.gather(rank)[size - 1] != size - 1) return 1;
     }

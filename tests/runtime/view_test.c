@@ -30,6 +30,16 @@ TEST(a_process_without_a_launcher_is_a_view_of_one) {
     CHECK_EQ(weft_view_release_wait(view), WEFT_OK);
 }
 
+TEST(a_view_without_mpi_has_no_communicator_of_it) {
+    weft_view_t *view = view_of_one();
+    void *comm = &view;
+    CHECK_EQ(weft_view_mpi_comm(view, &comm, sizeof comm), WEFT_ERR_NOT_FOUND);
+    CHECK_EQ(weft_view_mpi_comm(view, NULL, sizeof comm), WEFT_ERR_INVALID_PARAM);
+    CHECK_EQ(weft_view_mpi_comm(NULL, &comm, sizeof comm), WEFT_ERR_INVALID_PARAM);
+    CHECK(comm == &view);
+    CHECK_EQ(weft_view_release_wait(view), WEFT_OK);
+}
+
 TEST(a_rank_out_of_range_is_refused) {
     weft_view_t *view = view_of_one();
     const weft_resource_set_t *set = NULL;
