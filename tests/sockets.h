@@ -1,4 +1,4 @@
-/* Sockets of this process that die. */
+/* Sockets of this process that die, and what the system has for new ones. */
 #ifndef WEFT_TESTS_SOCKETS_H
 #define WEFT_TESTS_SOCKETS_H
 
@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 /* Connected ones of this process; both ends of each connection are among them. */
 static inline int connected(int *fd, int most) {
@@ -43,6 +44,15 @@ static inline int kill_all(void) {
     int fd[64], n = connected(fd, 64);
     for (int i = 0; i < n; i++) kill_socket(fd[i], true);
     return n;
+}
+
+/* A loopback of less than 1,280 bytes has none. */
+static inline bool have_ipv6(void) {
+    struct sockaddr_in6 loopback = {.sin6_family = AF_INET6, .sin6_addr = IN6ADDR_LOOPBACK_INIT};
+    int fd = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    bool have = fd >= 0 && bind(fd, (struct sockaddr *)&loopback, sizeof loopback) == 0;
+    if (fd >= 0) close(fd);
+    return have;
 }
 
 #endif

@@ -1,4 +1,5 @@
 /* Endpoints come and go in every order, and each reports its end once. */
+#include <tests/sockets.h>
 #include <tests/support/worker_pair.h>
 
 static int closed_calls;
@@ -263,6 +264,7 @@ TEST(listeners_accept_and_reject_tcp) {
     listen_and_connect("tcp", "tcp://127.0.0.1:0");
 }
 TEST(listeners_accept_and_reject_tcp_v6) {
+    if (!have_ipv6()) SKIP("no IPv6 here");
     listen_and_connect("tcp", "tcp://[::1]:0");
 }
 TEST(listeners_accept_and_reject_shm) {

@@ -6,6 +6,7 @@
 #include <base/counters.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <tests/sockets.h>
 #include <transports/tcp/tcp.h>
 
 static weft_status_t send8(struct end *end, uint64_t value) {
@@ -461,15 +462,6 @@ TEST(frames_that_a_job_leaves_in_the_buffer_come_before_the_worker_sleeps) {
 }
 
 /* ---- places ---------------------------------------------------------------------------------- */
-
-static bool have_ipv6(void) {
-    union tcp_sockaddr a;
-    weft__tcp_host_numeric("::1", 0, &a);
-    int fd = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    bool have = fd >= 0 && bind(fd, &a.any, sizeof a.v6) == 0;
-    close(fd);
-    return have;
-}
 
 static void one_message_at(struct pair *p, const char *where) {
     p->uri = where;
