@@ -100,7 +100,7 @@ static const char *why_rejected(weft_status_t status) {
 
 void weft__ep_on_reject(struct link *link, struct lane *lane, const struct wire_reject *reject) {
     struct weft_ep *ep = weft__ep_of_lane(lane, reject->ep);
-    if (!ep) return;
+    if (!ep || weft__ep_asks_successor(ep, reject->status)) return;
     weft__ep_cause(ep, reject->status, why_rejected(reject->status));
     weft__ep_log_failure(ep, reject->status);
     if (ep->status == WEFT_OK) ep->status = reject->status;

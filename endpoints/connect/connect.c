@@ -159,6 +159,10 @@ static bool names_descriptor(const char *uri) {
     return colon && colon[3] == '@';
 }
 
+static bool may_be_dialed_again(const char *to, size_t len) {
+    return len > 0 || (*to && !names_descriptor(to));
+}
+
 static weft_status_t link_to_uri(struct weft_worker *worker, const char *uri,
                                  const struct ep_start *start, struct link **link_p) {
     struct iface *iface = NULL;
@@ -210,7 +214,7 @@ static weft_status_t keep_start(struct weft_ep *ep, const void *to, size_t len,
     ep->start = weft__alloc(ep->worker, sizeof *ep->start + room, "endpoint's start");
     if (!ep->start) return WEFT_ERR_NO_MEMORY;
     ep->start->notified = params->on_ready;
-    ep->start->redial = len == 0 && names_descriptor(to) ? NULL : dial_connection;
+    ep->start->redial = may_be_dialed_again(to, len) ? dial_connection : NULL;
     ep->start->arg = params->arg;
     ep->start->dial_len = len;
     ep->start->mode = params->error_mode;

@@ -421,16 +421,20 @@ static bool may_redial(struct weft_ep *ep, weft_status_t status) {
     return first;
 }
 
+/* Without a link, as now, it joins another one to the same place. */
+static weft_status_t redial(struct weft_ep *ep) {
+    weft_status_t st = ep->start->redial(ep);
+    if (st < 0) return st;
+    step_ep(ep, EP_EV_REDIAL);
+    weft__ep_dialed(ep);
+    return WEFT_OK;
+}
+
 void weft__ep_link_gone(struct weft_ep *ep, weft_status_t status) {
     weft__link_leave(ep);
     if (may_redial(ep, status)) {
-        weft_status_t st = ep->start->redial(ep);
-        if (st == WEFT_OK) {
-            step_ep(ep, EP_EV_REDIAL);
-            weft__ep_dialed(ep);
-            return;
-        }
-        status = st;
+        status = redial(ep);
+        if (status == WEFT_OK) return;
     }
     ep->core.peer = 0;
     if (!ep->cause) ep->cause = weft__cause_hold(ep->worker->losing);
@@ -438,6 +442,25 @@ void weft__ep_link_gone(struct weft_ep *ep, weft_status_t status) {
     note_end(ep, status);
     step_ep(ep, EP_EV_GONE);
     take_back_offers(ep);
+}
+
+/* What it has sent over this link alone would not be sent again. */
+static bool may_ask_successor(const struct weft_ep *ep, weft_status_t status) {
+    const struct ep_start *start = ep->start;
+    return status == WEFT_ERR_REFUSED && ep_is_opening(&ep->core.fsm) && start && start->redial &&
+           start->dial_len == 0 && !start->redialed && !start->has_sent;
+}
+
+bool weft__ep_asks_successor(struct weft_ep *ep, weft_status_t status) {
+    if (!may_ask_successor(ep, status)) return false;
+    ep->start->redialed = true;
+    weft__link_forget_uri(ep->link);
+    weft__link_leave(ep);
+    weft_status_t st = redial(ep);
+    if (st == WEFT_OK) return true;
+    weft__ep_cause(ep, st, "the listener there is closed, and no other was found");
+    weft__ep_link_gone(ep, st);
+    return true;
 }
 
 /* ---- messages that name it */

@@ -47,7 +47,8 @@ struct ep_start {
     void (*notified)(weft_ep_t *, void *); /* on_ready, or on_endpoint */
     void *arg;
     weft_status_t (*redial)(struct weft_ep *ep); /* dialed: joins another link to the same place */
-    bool redialed; /* after a connection that broke before it was up: that is tried once */
+    bool redialed; /* after a connection that broke before it was up, or a refusal: tried once */
+    bool has_sent; /* a message that needs no half of the peer's */
     weft_error_mode_t mode;
     uint32_t heartbeat_ms;
     uint64_t close_at; /* the deadline of a close that came before the endpoint was ready */
@@ -146,6 +147,12 @@ unsigned weft__eps_notify(struct weft_worker *worker, unsigned most);
 void weft__ep_link_up(struct weft_ep *ep);
 void weft__ep_dialed(struct weft_ep *ep); /* It has a link, which may be up already. */
 void weft__ep_link_gone(struct weft_ep *ep, weft_status_t status);
+/*
+ * The listener that its URI names has closed since the connection was made, and the peer refuses
+ * this endpoint. Another process may listen at that place by now. So the endpoint leaves the link,
+ * which serves that URI no more, and dials again, once. False: it does not, and is refused.
+ */
+bool weft__ep_asks_successor(struct weft_ep *ep, weft_status_t status);
 void weft__ep_abort(struct weft_ep *ep); /* closes it without waiting */
 /* Runs the callbacks that are due now, so that data does not overtake them. */
 void weft__ep_notify(struct weft_ep *ep);

@@ -167,7 +167,10 @@ weft_status_t weft__am_send_wait(struct weft_ep *ep, const struct am_send_args *
     const weft_op_t *op = args->op;
     if (op && op->stream) return am_send_elsewhere(ep, args);
     bool up = ep->link && link_is_up(&ep->link->core.fsm) && list_empty(&ep->queue);
-    if (op && is_alone(ep, op->flags) && up) return am_send_general(ep, args);
+    if (op && is_alone(ep, op->flags) && up) {
+        if (ep->start) ep->start->has_sent = true;
+        return am_send_general(ep, args);
+    }
     struct weft_request *req;
     weft_status_t st = am_request(ep, args, &req);
     if (st < 0) return st;

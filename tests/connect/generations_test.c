@@ -97,6 +97,72 @@ TEST(an_inherited_socket_goes_from_one_generation_to_the_next) {
     }
 }
 
+/*
+ * A client that is connected to the old server asks for more when that one listens no more. It
+ * reaches the next one, by one connection, and what it has with the old one goes on.
+ */
+TEST(a_connected_client_reaches_the_next_generation) {
+    struct generations g;
+    weft_ep_t *ep[3];
+    weft_ep_info_t info;
+    char uri[160], by_fd[32];
+    int fd = listening_socket();
+    servers(&g);
+    weft_listen_params_t old = {.on_endpoint = on_old, .arg = &g};
+    weft_listen_params_t next = {.on_endpoint = on_next, .arg = &g};
+    weft_ep_params_t ours = {.on_ready = two_on_ready, .on_error = two_on_error, .arg = &g.t};
+    snprintf(by_fd, sizeof by_fd, "tcp://@%d", fd);
+    CHECK_EQ(weft_listen(g.t.b, by_fd, &old, &g.old_listener), WEFT_OK);
+    snprintf(uri, sizeof uri, "%s", weft_listener_uri(g.old_listener));
+    CHECK_EQ(weft_connect(g.t.a, uri, &ours, &ep[0]), WEFT_OK);
+    UNTIL(&g.t, g.t.ready == 1 && g.at_old == 1);
+
+    CHECK_EQ(weft_listen(g.next, by_fd, &next, &g.next_listener), WEFT_OK);
+    weft_listener_close(g.old_listener);
+    for (int i = 1; i < 3; i++) CHECK_EQ(weft_connect(g.t.a, uri, &ours, &ep[i]), WEFT_OK);
+    CHECK(weft_tag_send(ep[1], 7, NULL, 0, NULL) >= 0); /* waits for the peer's half */
+    double end = two_now() + test_timeout(20);
+    while (g.t.ready + g.t.errors < 3 && two_now() < end) turn(&g);
+    CHECK_EQ(g.t.errors, 0);
+    CHECK_EQ(g.at_old, 1);
+    CHECK_EQ(g.at_next, 2);
+    while (weft_tag_probe(g.next, 7, ~0ull, NULL) != WEFT_OK && two_now() < end) turn(&g);
+    CHECK_EQ(weft_tag_probe(g.next, 7, ~0ull, NULL), WEFT_OK);
+    CHECK_EQ(weft_ep_describe(ep[2], &info), WEFT_OK);
+    CHECK_EQ(info.n_endpoints, 2);
+    CHECK_EQ(weft_tag_send(ep[0], 8, NULL, 0, NULL), WEFT_OK);
+    UNTIL(&g.t, weft_tag_probe(g.t.b, 8, ~0ull, NULL) == WEFT_OK);
+    close(fd);
+    weft_worker_destroy(g.next);
+    two_down(&g.t);
+}
+
+static void no_one_comes_after(const char *transport, const char *uri) {
+    struct two t;
+    weft_ep_t *ep;
+    weft_listener_t *listener;
+    char at[160];
+    weft_setting_t settings[] = {{"close.timeout", "50ms"}, {"log.level", "none"}};
+    weft_ep_params_t ours = {.on_ready = two_on_ready, .on_error = two_on_error, .arg = &t};
+    two_workers(&t, transport, settings, 2);
+    CHECK_EQ(weft_listen(t.b, uri, NULL, &listener), WEFT_OK);
+    snprintf(at, sizeof at, "%s", weft_listener_uri(listener));
+    CHECK_EQ(weft_connect(t.a, at, &ours, &ep), WEFT_OK);
+    UNTIL(&t, t.ready == 1);
+    weft_listener_close(listener);
+    CHECK_EQ(weft_connect(t.a, at, &ours, &ep), WEFT_OK);
+    UNTIL(&t, t.errors == 1);
+    CHECK_EQ(t.error, WEFT_ERR_REFUSED);
+    CHECK_EQ(t.ready, 1);
+    two_down(&t);
+}
+TEST(a_connected_client_is_refused_where_no_generation_follows_tcp) {
+    no_one_comes_after("tcp", "tcp://127.0.0.1:0");
+}
+TEST(a_connected_client_is_refused_where_no_generation_follows_shm) {
+    no_one_comes_after("shm", "shm://generation-without-a-next");
+}
+
 TEST(what_cannot_be_shared_is_refused) {
     struct generations g;
     weft_listener_t *listener;
