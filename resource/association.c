@@ -88,11 +88,8 @@ struct provider_notice {
 
 static void run_provider_notice(void *arg) {
     struct provider_notice own = *(struct provider_notice *)arg;
-    const weft_resource_provider_t *provider = &own.resource->provider;
     talloc_free(arg);
-    if (weft__resource_begin_notice(own.resource))
-        provider->notify(own.resource, own.event, provider->arg);
-    weft__resource_end_notice(own.resource);
+    weft__resource_notify(own.resource, own.event);
 }
 
 /* On the provider's worker; where none is named, or it is gone, on this thread. */

@@ -131,18 +131,23 @@ void weft__resource_post(weft_resource_t *r) {
     pthread_mutex_unlock(&r->lock);
 }
 
-bool weft__resource_begin_notice(weft_resource_t *r) {
+static bool begin_notice(weft_resource_t *r) {
     pthread_mutex_lock(&r->lock);
     bool released = r->released;
     pthread_mutex_unlock(&r->lock);
     return !released;
 }
 
-void weft__resource_end_notice(weft_resource_t *r) {
+static void end_notice(weft_resource_t *r) {
     pthread_mutex_lock(&r->lock);
     bool last = --r->n_posted == 0 && r->released;
     pthread_mutex_unlock(&r->lock);
     if (last) free_resource(r);
+}
+
+void weft__resource_notify(weft_resource_t *r, weft_resource_event_t event) {
+    if (begin_notice(r)) r->provider.notify(r, event, r->provider.arg);
+    end_notice(r);
 }
 
 weft_status_t weft_resource_release(weft_resource_t *resource) {
@@ -195,9 +200,12 @@ static void run_notices(struct posted_notice *first) {
 void weft_resource_lose(weft_resource_t *resource) {
     if (!resource) return;
     pthread_mutex_lock(&resource->lock);
+    bool notifies = resource->status != WEFT_ERR_RESOURCE_LOST && resource->provider.notify;
     resource->status = WEFT_ERR_RESOURCE_LOST;
+    resource->n_posted += notifies;
     struct posted_notice *all = hold_users(resource, NOTICE_LOSE, 0);
     pthread_mutex_unlock(&resource->lock);
+    if (notifies) weft__resource_notify(resource, WEFT_RESOURCE_LOST);
     run_notices(all);
 }
 

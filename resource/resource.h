@@ -168,10 +168,10 @@ struct association *weft__resource_user(weft_resource_t *r, const void *object);
 weft_status_t weft__resource_reactor(weft_resource_t *r, const void *object,
                                      struct reactor **reactor_p, weft_worker_t **worker_p);
 bool weft__resource_is_lost(weft_resource_t *r);
-/* The provider's `notify` is posted, and gets no call after the release. True: it is called. */
+/* A call of the provider's `notify` will follow: the resource is kept until then. */
 void weft__resource_post(weft_resource_t *r);
-bool weft__resource_begin_notice(weft_resource_t *r);
-void weft__resource_end_notice(weft_resource_t *r);
+/* That call. There is none after the release. */
+void weft__resource_notify(weft_resource_t *r, weft_resource_event_t event);
 /* An association ended, and is no user any more. False: a notice holds it. Both are found within
  * `lock`, so that no notice comes to one that leaves. */
 struct resource_left {

@@ -173,13 +173,16 @@ typedef enum weft_share {
 } weft_share_t;
 
 typedef enum weft_resource_event {
-    WEFT_RESOURCE_TAKEN,   /* an object was associated */
-    WEFT_RESOURCE_RETURNED /* an object has drained and uses nothing of the resource any more */
+    WEFT_RESOURCE_TAKEN,    /* an object was associated */
+    WEFT_RESOURCE_RETURNED, /* an object has drained and uses nothing of the resource any more */
+    WEFT_RESOURCE_LOST      /* it is lost (weft_resource_lose), by its provider or a user; once */
 } weft_resource_event_t;
 
 /*
  * The provider's functions; each is optional. They run on the thread that associates or
- * disassociates, except `notify`, which runs on `worker` if that is set.
+ * disassociates, except `notify`, which runs on `worker` if that is set. After a loss `notify` runs
+ * on the thread that declares it (LOST, within weft_resource_lose), and on those that drain, since
+ * `worker` may be what was lost.
  */
 typedef struct weft_resource_provider {
     /* Called for each value in order. An error undoes the association as a whole. */
@@ -241,9 +244,10 @@ WEFT_API weft_status_t weft_resource_release(weft_resource_t *resource);
 WEFT_API weft_status_t weft_resource_withdraw(weft_resource_t *resource, const weft_op_t *op);
 
 /*
- * Declares that the resource does not work any more. The operations of its users end as
- * RESOURCE_LOST, each once, and on_lost is called. NULL is ignored. A worker that closes, and
- * another process that ends, lose what they provide.
+ * Declares that the resource does not work any more. The provider does so, or a user that finds a
+ * fatal error. The provider is notified. The operations of all users end as RESOURCE_LOST, each
+ * once, and on_lost is called. NULL is ignored. A worker that closes, and another process that
+ * ends, lose what they provide.
  */
 WEFT_API void weft_resource_lose(weft_resource_t *resource);
 

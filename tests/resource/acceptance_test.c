@@ -6,8 +6,9 @@
 /* ---- a provider that counts ------------------------------------------------------------------ */
 
 struct provider {
-    int acquired, released, taken, returned;
-    int fail_at; /* the call of acquire that fails; 0: none */
+    int acquired, released, taken, returned, lost;
+    int returned_before; /* the loss */
+    int fail_at;         /* the call of acquire that fails; 0: none */
     char order[64];
     weft_resource_t *resource;
 };
@@ -28,6 +29,8 @@ static void notify(weft_resource_t *resource, weft_resource_event_t event, void 
     struct provider *p = arg;
     p->taken += event == WEFT_RESOURCE_TAKEN;
     p->returned += event == WEFT_RESOURCE_RETURNED;
+    p->lost += event == WEFT_RESOURCE_LOST;
+    if (event == WEFT_RESOURCE_LOST) p->returned_before = p->returned;
 }
 
 static void provide(struct provider *p, weft_worker_t *worker, weft_worker_t *notified) {
@@ -471,6 +474,41 @@ TEST(a_fatal_error_reaches_all_users) {
     }
     CHECK_EQ(scene_associate(&s), WEFT_ERR_NOT_SHAREABLE);
     scene_down(&s);
+}
+
+TEST(a_loss_that_a_user_declares_reaches_the_provider_and_the_other_users) {
+    struct scene s;
+    weft_resource_info_t info = {.n_users = 1};
+    scene_up(&s, "self");
+    weft_worker_t *other = stub_worker(s.context);
+    CHECK_EQ(scene_associate(&s), 0);
+    CHECK_EQ(associate(s.context, WEFT_OBJECT_WORKER, s.provider.resource, other), 0);
+    weft_resource_lose(s.provider.resource); /* the user finds that it does not work */
+    CHECK_EQ(s.provider.lost, 1);            /* within the call */
+    weft_resource_lose(s.provider.resource);
+    UNTIL(&s.two, weft_resource_info(s.provider.resource, &info) == 0 && info.n_users == 0);
+    UNTIL(&s.two, s.provider.returned == 2);
+    CHECK_EQ(s.provider.lost, 1);
+    CHECK_EQ(s.provider.returned_before, 0);
+    CHECK_EQ(s.lost, 1);
+    CHECK_EQ(weft_worker_flush(other, NULL), WEFT_ERR_RESOURCE_LOST);
+    weft_worker_destroy(other);
+    scene_down(&s);
+}
+
+static void release_when_lost(weft_resource_t *resource, weft_resource_event_t event, void *arg) {
+    *(weft_status_t *)arg = weft_resource_release(resource);
+}
+
+TEST(a_provider_that_is_notified_of_a_loss_may_release_the_resource) {
+    weft_status_t released = WEFT_ERR_INTERNAL;
+    weft_resource_t *resource;
+    weft_resource_params_t params = {.provider = {.notify = release_when_lost, .arg = &released}};
+    CHECK_EQ(weft_resource_describe(&params, &resource), 0);
+    weft__alloc_fail_run(1, 1000); /* it needs no memory */
+    weft_resource_lose(resource);
+    weft__alloc_fail_run(0, 0);
+    CHECK_EQ(released, 0);
 }
 
 TEST(a_withdrawal_lets_all_users_drain) {
