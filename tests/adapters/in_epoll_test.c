@@ -54,3 +54,13 @@ TEST(messages_over_shm_wake_edge_triggered_epoll) {
 TEST(messages_over_tcp_wake_edge_triggered_epoll) {
     passes(EPOLLET, "tcp", "tcp://127.0.0.1:0");
 }
+
+static int attach_to(void *epoll, weft_worker_t *worker) {
+    int st = weft_epoll_attach(*(int *)epoll, worker, NULL, 0);
+    return st < 0 ? errno : st;
+}
+TEST(a_worker_without_a_descriptor_is_not_attached_to_epoll_and_why_is_returned) {
+    int epoll = epoll_create1(EPOLL_CLOEXEC);
+    CHECK_EQ(attached_without_descriptors(attach_to, &epoll), EMFILE);
+    close(epoll);
+}

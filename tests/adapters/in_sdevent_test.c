@@ -34,3 +34,14 @@ TEST(messages_over_shm_wake_sdevent) {
 TEST(messages_over_tcp_wake_sdevent) {
     passes("tcp", "tcp://127.0.0.1:0");
 }
+
+static int attach_to(void *event, weft_worker_t *worker) {
+    sd_event_source *source;
+    return weft_sdevent_attach(event, worker, &source);
+}
+TEST(a_worker_without_a_descriptor_is_not_attached_to_sdevent_and_why_is_returned) {
+    sd_event *event;
+    CHECK(sd_event_new(&event) >= 0);
+    CHECK_EQ(attached_without_descriptors(attach_to, event), -EMFILE);
+    sd_event_unref(event);
+}

@@ -43,3 +43,14 @@ TEST(messages_over_shm_wake_uv) {
 TEST(messages_over_tcp_wake_uv) {
     passes("tcp", "tcp://127.0.0.1:0");
 }
+
+static int attach_to(void *uv, weft_worker_t *worker) {
+    weft_uv_t host;
+    return weft_uv_attach(&host, uv, worker);
+}
+TEST(a_worker_without_a_descriptor_is_not_attached_to_uv_and_why_is_returned) {
+    uv_loop_t uv;
+    CHECK_EQ(uv_loop_init(&uv), 0);
+    CHECK_EQ(attached_without_descriptors(attach_to, &uv), UV_EMFILE);
+    CHECK_EQ(uv_loop_close(&uv), 0);
+}

@@ -7,6 +7,7 @@
 #define WEFT_TESTS_ADAPTERS_PAIR_H
 
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <tests/harness.h>
 #include <unistd.h>
 #include <weft/weft.h>
@@ -97,6 +98,24 @@ static void pair_passes(struct pair_loop *loop, const char *transports, const ch
     for (int i = 0; i < 2; i++) CHECK(fcntl(pair.fd[i], F_GETFD) < 0);
     CHECK_EQ(weft_context_destroy(context), WEFT_OK);
     alarm(0);
+}
+
+/* What `attach` returns for a worker in a process that has no descriptor left. */
+static inline int attached_without_descriptors(int (*attach)(void *loop, weft_worker_t *worker),
+                                               void *loop) {
+    weft_context_t *context;
+    weft_worker_t *worker;
+    struct rlimit most, none;
+    CHECK_EQ(weft_context_create(NULL, &context), WEFT_OK);
+    CHECK_EQ(weft_worker_create(context, NULL, &worker), WEFT_OK);
+    CHECK_EQ(getrlimit(RLIMIT_NOFILE, &most), 0);
+    none = (struct rlimit){0, most.rlim_max};
+    CHECK_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+    int answer = attach(loop, worker);
+    CHECK_EQ(setrlimit(RLIMIT_NOFILE, &most), 0);
+    weft_worker_destroy(worker);
+    CHECK_EQ(weft_context_destroy(context), WEFT_OK);
+    return answer;
 }
 
 #endif

@@ -28,7 +28,7 @@ static inline int weft_epoll_attach(int epoll_fd, weft_worker_t *worker, void *m
     struct epoll_event event;
     int fd = how & EPOLLET ? weft_worker_fd(worker) : weft_worker_fd_level(worker);
     if (fd < 0) {
-        errno = EINVAL;
+        errno = fd == WEFT_ERR_NO_FDS ? EMFILE : fd == WEFT_ERR_NO_MEMORY ? ENOMEM : EINVAL;
         return -1;
     }
     event.events = EPOLLIN | how;

@@ -35,7 +35,8 @@ static inline int weft_sdevent_readable(sd_event_source *source, int fd, uint32_
 static inline int weft_sdevent_attach(sd_event *event, weft_worker_t *worker,
                                       sd_event_source **source_p) {
     int fd = weft_worker_fd_level(worker);
-    if (fd < 0) return -EINVAL;
+    if (fd == WEFT_ERR_NO_FDS) return -EMFILE;
+    if (fd < 0) return fd == WEFT_ERR_NO_MEMORY ? -ENOMEM : -EINVAL;
     return sd_event_add_io(event, source_p, fd, EPOLLIN, weft_sdevent_readable, worker);
 }
 

@@ -36,7 +36,8 @@ static inline void weft_uv_readable(uv_poll_t *poll, int status, int events) {
 
 /*
  * Attaches `worker`, which this thread owns, to `loop`. `host` is the program's memory, and stays
- * valid until `detached` is called. Returns 0 or an error of libuv (a negative errno).
+ * valid until `detached` is called. Returns 0 or an error of libuv (a negative errno): UV_EMFILE or
+ * UV_ENOMEM if the worker's descriptor lacks that, UV_EINVAL in other cases of weft_worker_fd.
  */
 static inline int weft_uv_attach(weft_uv_t *host, uv_loop_t *loop, weft_worker_t *worker) {
     int fd = weft_worker_fd_level(worker), st;
@@ -44,7 +45,8 @@ static inline int weft_uv_attach(weft_uv_t *host, uv_loop_t *loop, weft_worker_t
     host->budget = 0;
     host->detached = NULL;
     host->arg = NULL;
-    if (fd < 0) return UV_EINVAL;
+    if (fd == WEFT_ERR_NO_FDS) return UV_EMFILE;
+    if (fd < 0) return fd == WEFT_ERR_NO_MEMORY ? UV_ENOMEM : UV_EINVAL;
     st = uv_poll_init(loop, &host->poll, fd);
     if (st < 0) return st;
     host->poll.data = host;
