@@ -245,6 +245,20 @@ TEST(a_wrong_key_is_refused_by_name_and_leaves_nothing) {
     victim_close(&v);
 }
 
+TEST(a_refusal_for_want_of_descriptors_names_the_peer_as_without) {
+    struct victim v;
+    uint8_t bytes[TCP_HANDSHAKE_MAX];
+    struct tcp_handshake g = {.kind = TCP_REFUSAL, .status = WEFT_ERR_NO_FDS};
+    victim_open(&v, "2s");
+    int fd = bare_connect(&v);
+    weft__tcp_handshake_encode(&g, bytes);
+    bare_send(fd, bytes, TCP_REFUSAL_SIZE);
+    CHECK(bare_ended(&v, fd));
+    close(fd);
+    CHECK(strstr(last_log, "the peer refused the handshake: it has no file descriptors left"));
+    victim_close(&v);
+}
+
 /* Every prefix of a sound handshake, then the end of the connection. */
 TEST(a_handshake_cut_anywhere_leaves_nothing) {
     struct victim v;

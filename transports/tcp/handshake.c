@@ -234,16 +234,22 @@ static void judge_proof(struct tcp_lane *lane, const struct tcp_handshake *g) {
     weft__fsm_step(&lane->conn.fsm, TCP_CONN_EV_PROOF);
 }
 
+/* What the peer's process lacks is not to be looked for here. */
+static const char *why_refused(const struct tcp_lane *lane, weft_status_t status) {
+    switch (status) {
+    case WEFT_ERR_AUTH: return tcp_iface_of(lane)->wrong_key;
+    case WEFT_ERR_NO_FDS: return "the peer refused the handshake: it has no file descriptors left";
+    case WEFT_ERR_NO_MEMORY: return "the peer refused the handshake: it has no memory left";
+    default: return "the peer refused the handshake";
+    }
+}
+
 static void judge_handshake(struct tcp_lane *lane, const struct tcp_handshake *g) {
     switch (g->kind) {
     case TCP_HELLO: judge_hello(lane, g); break;
     case TCP_CHALLENGE: judge_challenge(lane, g); break;
     case TCP_PROVE: judge_proof(lane, g); break;
-    default:
-        weft__tcp_lane_bad(lane, g->status,
-                           g->status == WEFT_ERR_AUTH ? tcp_iface_of(lane)->wrong_key
-                                                      : "the peer refused the handshake");
-        break;
+    default: weft__tcp_lane_bad(lane, g->status, why_refused(lane, g->status)); break;
     }
 }
 
