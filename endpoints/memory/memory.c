@@ -353,7 +353,7 @@ static void part_region(struct weft_request *req) {
 }
 
 static const struct request_kind memory_kind = {
-    .name = "memory", .moves_none = true, .release = part_region};
+    .name = "release or revocation of a region", .moves_none = true, .release = part_region};
 
 /* Revokes the keys that peers hold. WEFT_OK, or IN_PROGRESS and `op` completes when that is
  * done. */

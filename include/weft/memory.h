@@ -159,6 +159,10 @@ WEFT_API weft_status_t weft_mem_export(const weft_mem_t *mem, int *fd_p, uint64_
  * still have an exposed region mapped, for reading (`expose`). Allocated memory is then unmapped,
  * and the handle is gone. Returns WEFT_OK at once if no peer had the region open.
  *
+ * A peer that is not driven, or is stopped, keeps its mapping as long as that lasts. A program that
+ * must not wait for it sets op->deadline_ms, after which the release goes on without a report. Or
+ * it closes the worker, which waits for no such peer.
+ *
  * A revocation in progress ends with the release. A closing worker releases the remaining regions.
  * A submission of another thread that names the region, and that the owner has not processed yet,
  * ends as INVALID_PARAM.

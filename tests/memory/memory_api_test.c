@@ -433,6 +433,33 @@ TEST(a_region_that_is_being_released_is_not_released_again) {
     CHECK_EQ(done.calls, 1);
 }
 
+struct release {
+    weft_status_t status;
+    char text[512];
+};
+static void on_released(weft_status_t status, void *arg) {
+    struct release *release = arg;
+    release->status = status;
+    weft_status_describe(status, release->text, sizeof release->text);
+}
+
+/* A peer that is stopped keeps its mapping. The program is notified at the deadline; the region
+ * goes when the peer goes on. */
+TEST(a_release_with_a_deadline_does_not_wait_for_a_peer_that_is_stopped) {
+    struct rma r;
+    struct release release = {.status = WEFT_IN_PROGRESS};
+    weft_op_t op = {.done = on_released, .arg = &release, .deadline_ms = 20};
+    rma_up(&r, "shm", false, 8192, WEFT_MEM_ALL, NULL, 0);
+    CHECK_EQ(weft_mem_release(r.mem, &op), WEFT_IN_PROGRESS);
+    double end = two_now() + test_timeout(20);
+    while (release.status == WEFT_IN_PROGRESS && two_now() < end) weft_worker_progress(r.t.b, 0);
+    CHECK_EQ(release.status, WEFT_ERR_TIMED_OUT);
+    CHECK(strstr(release.text, "release or revocation of a region: its deadline passed"));
+    weft_mem_info_t info;
+    UNTIL(&r.t, weft_mem_detect(r.target, &info) == WEFT_ERR_NOT_FOUND);
+    rma_down(&r);
+}
+
 /* No key was given out since: one revocation serves both, and each completes. One behind it is a
  * new one. */
 TEST_WAYS(a_region_that_is_being_revoked_is_revoked_once_and_all_are_notified) {
