@@ -411,14 +411,13 @@ void weft__ep_dialed(struct weft_ep *ep) {
  * named by its URI, cut a connection that was not up yet, as it does when it closes: then another
  * process may listen at that place.
  */
-static bool may_redial(struct weft_ep *ep, weft_status_t status) {
-    if (!ep->start || !ep->start->redial) return false;
+bool weft__ep_may_redial(const struct weft_ep *ep, weft_status_t status) {
+    const struct ep_start *start = ep->start;
+    if (!start || !start->redial) return false;
     if (status == WEFT_ERR_PEER_CLOSED) return ep_is_opening(&ep->core.fsm);
-    bool by_uri = ep->start->dial_len == 0 && ep->start->mode != WEFT_ERRORS_FAILOVER;
-    if (status != WEFT_ERR_PEER_FAILED || !ep_is_waiting(&ep->core.fsm) || !by_uri) return false;
-    bool first = !ep->start->redialed;
-    ep->start->redialed = true;
-    return first;
+    bool by_uri = start->dial_len == 0 && start->mode != WEFT_ERRORS_FAILOVER;
+    return status == WEFT_ERR_PEER_FAILED && ep_is_waiting(&ep->core.fsm) && by_uri &&
+           !start->redialed;
 }
 
 /* Without a link, as now, it joins another one to the same place. */
@@ -432,7 +431,8 @@ static weft_status_t redial(struct weft_ep *ep) {
 
 void weft__ep_link_gone(struct weft_ep *ep, weft_status_t status) {
     weft__link_leave(ep);
-    if (may_redial(ep, status)) {
+    if (weft__ep_may_redial(ep, status)) {
+        if (status == WEFT_ERR_PEER_FAILED) ep->start->redialed = true;
         status = redial(ep);
         if (status == WEFT_OK) return;
     }

@@ -147,6 +147,8 @@ unsigned weft__eps_notify(struct weft_worker *worker, unsigned most);
 void weft__ep_link_up(struct weft_ep *ep);
 void weft__ep_dialed(struct weft_ep *ep); /* It has a link, which may be up already. */
 void weft__ep_link_gone(struct weft_ep *ep, weft_status_t status);
+/* Does it dial again when its link is lost with this status? */
+bool weft__ep_may_redial(const struct weft_ep *ep, weft_status_t status);
 /*
  * The listener that its URI names has closed since the connection was made, and the peer refuses
  * this endpoint. Another process may listen at that place by now. So the endpoint leaves the link,

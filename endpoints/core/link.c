@@ -184,13 +184,23 @@ static void log_up(const struct link *link) {
                       link->dialed ? "to" : "by", peer);
 }
 
+/* Its endpoints, without those that dial again. */
+static uint32_t n_lost(const struct link *link) {
+    uint32_t n = link->n_endpoints;
+    list_for_each(node, &link->endpoints) {
+        n -= weft__ep_may_redial(list_of(node, struct weft_ep, of_link), link->status);
+    }
+    return n;
+}
+
 static void log_loss(const struct link *link) {
-    bool meant = link->n_endpoints == 0 || link->status == WEFT_ERR_PEER_CLOSED ||
+    uint32_t lost = n_lost(link);
+    bool meant = lost == 0 || link->status == WEFT_ERR_PEER_CLOSED ||
                  link->status == WEFT_ERR_CLOSED || link->status == WEFT_ERR_CANCELLED;
     const struct cause *cause = link->worker->losing;
     weft__log_limited(link->worker->context, meant ? WEFT_LOG_INFO : WEFT_LOG_WARN, "endpoints",
                       "worker %016" PRIx64 ": lost a connection and its %u endpoints: %s: %s",
-                      link->worker->id, link->n_endpoints, weft_status_name(link->status),
+                      link->worker->id, lost, weft_status_name(link->status),
                       cause ? cause->text : "no memory for a cause");
 }
 

@@ -11,6 +11,7 @@ struct generations {
     weft_worker_t *next, *client[CLIENTS];
     weft_listener_t *old_listener, *next_listener;
     int at_old, at_next;
+    int n_warned; /* of a connection that was lost, with its endpoints */
 };
 
 static void on_old(weft_ep_t *ep, void *arg) {
@@ -20,10 +21,16 @@ static void on_next(weft_ep_t *ep, void *arg) {
     ((struct generations *)arg)->at_next++;
 }
 
+static void on_log(weft_log_level_t level, const char *room, const char *line, void *arg) {
+    if (strstr(line, "lost a connection and its")) ((struct generations *)arg)->n_warned++;
+}
+
 static void servers(struct generations *g) {
-    weft_setting_t settings[] = {{"close.timeout", "50ms"}, {"log.level", "none"}};
+    weft_setting_t settings[] = {{"close.timeout", "50ms"}, {"log.level", "warn"}};
+    weft_context_params_t context = {
+        .settings = settings, .n_settings = 2, .log = on_log, .log_arg = g};
     memset(g, 0, sizeof *g);
-    two_workers(&g->t, "tcp", settings, 2);
+    two_workers_of(&g->t, "tcp", &context);
     weft_worker_params_t params = {.transports = "tcp"};
     CHECK_EQ(weft_worker_create(g->t.context, &params, &g->next), WEFT_OK);
 }
@@ -54,6 +61,7 @@ static void handed_over(struct generations *g, int turns) {
     if (g->t.errors) printf("  %s\n", weft_status_name(g->t.error));
     CHECK_EQ(g->t.errors, 0);
     CHECK_EQ(g->t.ready, CLIENTS);
+    CHECK_EQ(g->n_warned, 0); /* no endpoint was lost, whatever connection was */
     CHECK(g->at_next >= CLIENTS - turns - 1);
     for (int i = 0; i < CLIENTS; i++) weft_worker_destroy(g->client[i]);
     weft_worker_destroy(g->next);
