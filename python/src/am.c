@@ -94,7 +94,9 @@ static PyObject *ep_am_send(PyObject *self, PyObject *const *args, Py_ssize_t n)
         weft__py_ep_open(ep) < 0) {
         return NULL;
     }
-    struct request *r = weft__py_request_with(ep->worker, GIVES_NONE, args[0], false);
+    struct request *r = args[0] == Py_None /* a header alone */
+                            ? weft__py_request(ep->worker, GIVES_NONE)
+                            : weft__py_request_with(ep->worker, GIVES_NONE, args[0], false);
     if (!r) return NULL;
     weft_op_t op = weft__py_op(r, deadline, flags);
     unsigned wire_id =

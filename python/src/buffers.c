@@ -75,10 +75,6 @@ int weft__py_hold_buffer(struct state *state, struct buffers *b, PyObject *objec
         weft__py_give_back(b);
         return -1;
     }
-    if (object == Py_None) {
-        b->iovs = &b->iov;
-        return 0;
-    }
     if (!PyObject_CheckBuffer(object) && PyObject_TypeCheck(object, state->layout)) {
         return weft__py_plan_layout(b, object);
     }

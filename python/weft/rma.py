@@ -55,7 +55,7 @@ class Remote:
         """An atomic operation on the word of 4 or 8 bytes at `offset`: "add", "and", "or", "xor", "swap", or "cswap", which
         stores the operand if the word equals `compare`. Gives the word before it; without `fetch` None."""
         if what not in _WHAT:
-            raise errors.InvalidParamError("no atomic operation %r" % what)
+            raise errors.InvalidParamError("atomic %r: not one of %s" % (what, ", ".join(_WHAT)))
         result = self.ep.post_atomic(_WHAT[what], size, operand & _ALL_BITS, compare & _ALL_BITS, fetch,
                                      self._key.base + offset, self._key, _milliseconds(deadline))
         if isinstance(result, _core.Request):

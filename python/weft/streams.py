@@ -126,7 +126,10 @@ class EndpointTransport(asyncio.Transport):
 
 
 async def open_stream(ep: Endpoint, limit: int = 1 << 16) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """The endpoint's stream as a pair of asyncio's. Closing the writer closes the endpoint, after what was written."""
+    """The endpoint's stream as a pair of asyncio's. Closing the writer closes the endpoint, after what was written, and so
+    does CPython from 3.11.5 on when nothing refers to the writer any more. BusyError: the stream has such a pair already."""
+    if ep._transport is not None:
+        raise errors.BusyError("the stream of this endpoint has a reader and a writer already")
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader(limit=limit, loop=loop)
     protocol = asyncio.StreamReaderProtocol(reader, loop=loop)

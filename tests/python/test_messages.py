@@ -127,6 +127,16 @@ class Tagged(Case):
             with self.assertRaises(TypeError):
                 await client.send(17)
 
+    async def test_none_is_no_buffer_and_a_header_may_come_alone(self):
+        async with pair() as (client, server):
+            for call in client.send, client.recv, client.stream_send, client.stream_recv, client.worker.recv:
+                with self.assertRaises(TypeError):
+                    await call(None)
+            heard = asyncio.get_running_loop().create_future()
+            server.worker.am_handler(5, lambda ep, message: heard.set_result((message.header, message.len)))
+            await client.am(5, None, b"alone")
+            self.assertEqual(await heard, (b"alone", 0))
+
     async def test_probe_and_receive_by_handle(self):
         async with pair() as (client, server):
             self.assertIsNone(server.tag_probe(5))

@@ -89,6 +89,11 @@ class OneSided(Case):
                 await remote.put(b"x")
             with self.assertRaises(weft.AddressError):
                 Remote(client, b"no key")
+            with self.assertRaisesRegex(weft.InvalidParamError, "'inc': not one of add, and"):
+                await remote.atomic("inc", 1)
+            for call in remote.put, remote.get:
+                with self.assertRaises(TypeError):
+                    await call(None)
 
     async def test_a_revoked_key_is_useless_and_a_new_one_works(self):
         async with pair() as (client, server):
@@ -213,6 +218,17 @@ class Streams(Case):
             self.assertEqual(await far_reader.read(), b"line two\n")
             await writer.wait_closed()
             far_writer.close()
+
+    async def test_a_second_pair_is_refused(self):
+        async with pair() as (client, server):
+            reader, writer = await open_stream(client)
+            with self.assertRaises(weft.BusyError):
+                await open_stream(client)
+            far_reader, far_writer = await open_stream(server)
+            far_writer.write(b"to the first")
+            self.assertEqual(await reader.readexactly(12), b"to the first")
+            for each in writer, far_writer:
+                each.close()
 
     async def test_a_slow_reader_stops_the_writer(self):
         async with pair(settings={"stream.window": "64k"}) as (client, server):
