@@ -29,6 +29,13 @@ class Compat(Case):
     def tearDown(self):
         end()
 
+    def assert_is_named_by_its_class(self, error, cls):
+        """A log and another process get it by the name that programs know."""
+        self.assertIsInstance(error, cls)
+        self.assertEqual(type(error).__qualname__, cls.__qualname__)
+        copy = pickle.loads(pickle.dumps(error))
+        self.assertEqual((type(copy), copy.args), (cls, error.args))
+
 
 CONFIG_ERRORS = ((ucp, ucp.exceptions.UCXConfigError), (ucxx, ucxx.exceptions.UCXInvalidParamError))
 
@@ -210,8 +217,10 @@ class Ucp(Compat):
         waits = asyncio.ensure_future(server.recv(bytearray(1)))
         await asyncio.sleep(0)
         await client.close()
-        with self.assertRaises(ucp.UCXConnectionReset):
+        with self.assertRaises(ucp.UCXConnectionReset) as reset:
             await waits
+        self.assertIsInstance(reset.exception, ucp.UCXCanceled)
+        self.assert_is_named_by_its_class(reset.exception, ucp.UCXConnectionReset)
         self.assertEqual(closed, [1])
         with self.assertRaises(ucp.UCXCloseError):
             await client.send(b"x")
@@ -376,8 +385,9 @@ class Ucxx(Compat):
         ended = []
         server.set_close_callback(lambda *args, **kwargs: ended.append((args, kwargs)), (1,), {"k": 2})
         await client.close()
-        with self.assertRaises(ucxx.exceptions.UCXConnectionResetError):
+        with self.assertRaises(ucxx.exceptions.UCXConnectionResetError) as reset:
             await server.recv(bytearray(1))
+        self.assert_is_named_by_its_class(reset.exception, ucxx.exceptions.UCXConnectionResetError)
         self.assertEqual(ended, [((1,), {"k": 2})])
 
     async def test_received_memory_is_an_array_of_bytes(self):

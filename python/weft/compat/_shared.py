@@ -189,6 +189,12 @@ def size_of(buffer: Any) -> int:
     return block.nbytes
 
 
+def two_errors(first: type[Exception], second: type[Exception]) -> type[Exception]:
+    """A class that both name. It prints, and goes to another process by pickle, as the first."""
+    return type(first.__name__, (first, second), {"__module__": first.__module__,
+                                                  "__reduce__": lambda error: (first, error.args)})
+
+
 @contextlib.contextmanager
 def translated(classes: Mapping[Any, type[Exception]], other: type[Exception], what: Callable[[], str] | None = None) -> \
         Iterator[None]:

@@ -31,12 +31,9 @@ class UCXCanceled(UCXError):
     """The operation was cancelled."""
 
 
-class _Reset(UCXConnectionReset, UCXCanceled):
-    """What ends when the peer closes is both to them, by its kind."""
-
-
-class _Closed(UCXCloseError, UCXCanceled):
-    """The same, when this side closes."""
+# What ends when the peer closes, or this side, is by its kind both to them.
+_Reset = _shared.two_errors(UCXConnectionReset, UCXCanceled)
+_Closed = _shared.two_errors(UCXCloseError, UCXCanceled)
 
 
 class UCXMsgTruncated(UCXError):

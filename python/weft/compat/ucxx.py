@@ -40,8 +40,8 @@ exceptions = _shared.submodule(__name__, "exceptions", {
     "UCXError": UCXError, **_THEIRS, "UCXCanceled": _THEIRS["UCXCanceledError"],
     "UCXMsgTruncated": _THEIRS["UCXMessageTruncatedError"]})
 # What ends when the peer closes, or this side, is by its kind both to them.
-_Reset = _class("UCXConnectionResetError", _THEIRS["UCXConnectionResetError"], _THEIRS["UCXCanceledError"])
-_Closed = _class("UCXCloseError", _THEIRS["UCXCloseError"], _THEIRS["UCXCanceledError"])
+_Reset = _shared.two_errors(_THEIRS["UCXConnectionResetError"], _THEIRS["UCXCanceledError"])
+_Closed = _shared.two_errors(_THEIRS["UCXCloseError"], _THEIRS["UCXCanceledError"])
 _CLASSES: dict[type[BaseException], type[Exception]] = {errors.PeerClosedError: _Reset, errors.PeerFailedError: _Reset,
                                                         errors.ClosedError: _Closed}
 _CLASSES.update({getattr(errors, mine + "Error"): _THEIRS["UCX%sError" % theirs] for mine, theirs in {
