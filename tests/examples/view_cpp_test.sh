@@ -4,6 +4,7 @@
 
 cat >"$scratch/program.cpp" <<'PROGRAM'
 #include <array>
+#include <atomic>
 #include <complex>
 #include <functional>
 #include <iostream>
@@ -146,7 +147,7 @@ static void parts() {
     MUST(host == rt && host.reduce(1, std::plus<int>()) == (int)rt.size());
 }
 
-/* Results of weft::graph are objects of one process. */
+/* Results of weft::graph without a view are objects of one process. */
 static void graphs() {
     auto rt = weft::get_runtime();
     weft_graph_params_t params = {};
@@ -164,6 +165,54 @@ static void graphs() {
     }
 }
 
+struct pose {
+    std::array<std::array<long, 2>, 2> row;
+};
+
+static void graphs_over_the_view() {
+    auto rt = weft::get_runtime();
+    std::uint32_t n = rt.size(), last = n - 1;
+    weft::graph graph(rt);
+    std::vector<weft::task<std::uint32_t>> ranks;
+    for (std::uint32_t r = 0; r < n; r++) ranks.push_back(graph.add_at(rt.at(r), [&] { return rt.rank() + 1; }));
+    auto sum = ranks[0];
+    for (std::uint32_t r = 1; r < n; r++)
+        sum = graph.add([](std::uint32_t a, std::uint32_t b) { return a + b; }, sum, ranks[r]);
+    auto at_last = graph.add_at(rt.at(last), [](const std::uint32_t &all) { return pose{{{{{all, 0}}, {{0, 1}}}}}; }, sum);
+    std::atomic<int> calls(0);
+    auto none = graph.add_at(rt.at(0), [&](const pose &) { calls++; }, at_last);
+    for (int run = 1; run <= 2; run++) {
+        graph.run();
+        MUST(ranks[rt.rank()].has_value() && ranks[rt.rank()].get() == rt.rank() + 1);
+        MUST(!at_last.has_value() || at_last.get().row[0][0] == (long)(n * (n + 1) / 2));
+        MUST(at_last.has_value() || (rt.rank() != last && rt.rank() != 0));
+        MUST(calls == (rt.rank() == 0 ? run : 0) && none.has_value() == (rt.rank() == 0));
+    }
+    try {
+        graph.add([](std::uint32_t all) { return std::to_string(all); }, sum);
+        MUST(rt.null());
+    } catch (const weft::error &e) {
+        MUST(e.status() == WEFT_ERR_UNSUPPORTED);
+    }
+    auto refused = graph.add_at(rt.at(last), [](std::uint32_t) -> int { throw std::domain_error("no"); }, sum);
+    try {
+        graph.run();
+        MUST(rt.null());
+    } catch (const std::domain_error &) {
+        MUST(rt.rank() == last);
+    } catch (const weft::error &e) {
+        MUST(rt.rank() != last && e.status() == WEFT_ERR_REJECTED);
+    }
+    MUST(!refused.has_value() && !sum.has_value()); /* nor what an earlier run had */
+    try {
+        weft::graph nowhere{weft::runtime_view(nullptr)};
+        MUST(rt.null());
+    } catch (const weft::error &e) {
+        MUST(e.status() == WEFT_ERR_INVALID_PARAM);
+    }
+    rt.barrier();
+}
+
 static void logging() {
     weft_logger_params_t params = {};
     auto rt = weft::get_runtime();
@@ -174,10 +223,6 @@ static void logging() {
     rt.logger().info("rank 0 speaks again");
     rt.logger(params).info("nothing is written");
 }
-
-struct pose {
-    std::array<std::array<long, 2>, 2> row;
-};
 
 /* It does not commute. */
 static pose after(const pose &a, const pose &b) {
@@ -269,6 +314,7 @@ int main() try {
     pipeline();
     parts();
     graphs();
+    graphs_over_the_view();
     reductions_of_the_programs_own();
     a_reduction_that_throws();
     rows_of_memory();
