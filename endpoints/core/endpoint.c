@@ -448,12 +448,12 @@ void weft__ep_link_gone(struct weft_ep *ep, weft_status_t status) {
 static bool may_ask_successor(const struct weft_ep *ep, weft_status_t status) {
     const struct ep_start *start = ep->start;
     return status == WEFT_ERR_REFUSED && ep_is_opening(&ep->core.fsm) && start && start->redial &&
-           start->dial_len == 0 && !start->redialed && !start->has_sent;
+           start->dial_len == 0 && start->refused_by != ep->link->peer && !start->has_sent;
 }
 
 bool weft__ep_asks_successor(struct weft_ep *ep, weft_status_t status) {
     if (!may_ask_successor(ep, status)) return false;
-    ep->start->redialed = true;
+    ep->start->refused_by = ep->link->peer;
     weft__link_forget_uri(ep->link);
     weft__link_leave(ep);
     weft_status_t st = redial(ep);

@@ -47,13 +47,14 @@ struct ep_start {
     void (*notified)(weft_ep_t *, void *); /* on_ready, or on_endpoint */
     void *arg;
     weft_status_t (*redial)(struct weft_ep *ep); /* dialed: joins another link to the same place */
-    bool redialed; /* after a connection that broke before it was up, or a refusal: tried once */
+    bool redialed; /* after a connection that broke before it was up: that is tried once */
     bool has_sent; /* a message that needs no half of the peer's */
     weft_error_mode_t mode;
     uint32_t heartbeat_ms;
-    uint64_t close_at; /* the deadline of a close that came before the endpoint was ready */
-    uint32_t lease;    /* of the peer, from its address (lease.h); 0: not known */
-    size_t dial_len;   /* 0: a URI, or nothing */
+    uint64_t close_at;   /* the deadline of a close that came before the endpoint was ready */
+    uint64_t refused_by; /* the last worker that had closed its listener; 0: none */
+    uint32_t lease;      /* of the peer, from its address (lease.h); 0: not known */
+    size_t dial_len;     /* 0: a URI, or nothing */
     char dial[];
 };
 
@@ -152,7 +153,8 @@ bool weft__ep_may_redial(const struct weft_ep *ep, weft_status_t status);
 /*
  * The listener that its URI names has closed since the connection was made, and the peer refuses
  * this endpoint. Another process may listen at that place by now. So the endpoint leaves the link,
- * which serves that URI no more, and dials again, once. False: it does not, and is refused.
+ * which serves that URI no more, and dials again: once for each worker that refuses it so. False:
+ * it does not, and is refused.
  */
 bool weft__ep_asks_successor(struct weft_ep *ep, weft_status_t status);
 void weft__ep_abort(struct weft_ep *ep); /* closes it without waiting */

@@ -145,6 +145,55 @@ TEST(a_connected_client_reaches_the_next_generation) {
     two_down(&g.t);
 }
 
+/* Two servers go while a client connects, one by its listener and one with its worker. */
+static void two_servers_go(int listener_at, int worker_at) {
+    struct generations g;
+    weft_listener_t *last_listener;
+    weft_worker_t *last;
+    weft_ep_t *ep;
+    weft_worker_params_t params = {.transports = "tcp"};
+    weft_ep_params_t ours = {.on_ready = two_on_ready, .on_error = two_on_error, .arg = &g.t};
+    char by_fd[32];
+    int fd = listening_socket();
+    servers(&g);
+    snprintf(by_fd, sizeof by_fd, "tcp://@%d", fd);
+    CHECK_EQ(weft_listen(g.t.b, by_fd, NULL, &g.old_listener), WEFT_OK);
+    CHECK_EQ(weft_connect(g.t.a, weft_listener_uri(g.old_listener), &ours, &ep), WEFT_OK);
+    CHECK_EQ(weft_worker_create(g.t.context, &params, &last), WEFT_OK);
+    for (int i = 0; i < 12; i++) {
+        if (i == listener_at) {
+            CHECK_EQ(weft_listen(g.next, by_fd, NULL, &g.next_listener), WEFT_OK);
+            weft_listener_close(g.old_listener);
+        }
+        if (i == worker_at) {
+            CHECK_EQ(weft_listen(last, by_fd, NULL, &last_listener), WEFT_OK);
+            weft_op_t op = {.done = two_gone, .arg = &g.next};
+            CHECK_EQ(weft_worker_close(g.next, &op), WEFT_IN_PROGRESS);
+        }
+        weft_worker_progress(g.t.a, 0);
+        weft_worker_progress(g.t.b, 0);
+        if (g.next) weft_worker_progress(g.next, 0);
+        if (i >= worker_at) weft_worker_progress(last, 0);
+    }
+    double end = two_now() + test_timeout(20);
+    while ((!g.t.ready && !g.t.errors) || g.next) {
+        CHECK(two_now() < end);
+        weft_worker_progress(g.t.a, 0);
+        weft_worker_progress(g.t.b, 0);
+        if (g.next) weft_worker_progress(g.next, 0);
+        weft_worker_progress(last, 0);
+    }
+    CHECK(g.t.ready || g.t.error != WEFT_ERR_REFUSED);
+    weft_worker_destroy(last);
+    two_down(&g.t);
+    close(fd);
+}
+TEST(a_client_is_not_refused_while_generations_follow_each_other) {
+    for (int listener_at = 0; listener_at < 8; listener_at++)
+        for (int worker_at = listener_at; worker_at < 12; worker_at++)
+            two_servers_go(listener_at, worker_at);
+}
+
 static void no_one_comes_after(const char *transport, const char *uri) {
     struct two t;
     weft_ep_t *ep;
