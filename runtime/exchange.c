@@ -287,6 +287,10 @@ const weft_exchange_t *weft__run_client_exchange(struct run_client *client) {
     return &client->public;
 }
 
+bool weft__run_client_is_busy(const struct run_client *client) {
+    return exchange_is_gathering(&client->x.fsm);
+}
+
 void weft__run_client_free(struct run_client *client) {
     cancel_exchange(client);
     if (client->fd >= 0) close(client->fd);

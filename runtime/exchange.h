@@ -32,6 +32,8 @@ struct run_client;
 weft_status_t weft__run_client_create(int fd, uint32_t rank, uint32_t size,
                                       struct run_client **client_p);
 const weft_exchange_t *weft__run_client_exchange(struct run_client *client);
+/* An exchange is under way. */
+bool weft__run_client_is_busy(const struct run_client *client);
 void weft__run_client_free(struct run_client *client);
 
 #endif

@@ -56,6 +56,13 @@ static void read_environment(void) {
         weft__log(NULL, WEFT_LOG_ERROR, "runtime", "no exchange: %s", weft_status_sentence(st));
 }
 
+/* A checker for leaks looks when the process has ended. A thread may still wait for an exchange. */
+static __attribute__((destructor)) void forget_client(void) {
+    if (!client || weft__run_client_is_busy(client)) return;
+    weft__run_client_free(client);
+    client = NULL;
+}
+
 const weft_exchange_t *weft_run_exchange(void) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, read_environment);
