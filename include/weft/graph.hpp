@@ -83,11 +83,11 @@ class graph {
     void run() {
         exception_ = nullptr;
         thrown_ = false;
-        for (auto &step : steps_) step->forget();
+        for (auto &one : steps_) one->forget();
         weft_status_t status = weft_graph_run_wait(graph_);
         if (exception_) std::rethrow_exception(exception_);
         check(status);
-        for (auto &step : steps_) step->collect(graph_);
+        for (auto &one : steps_) one->collect(graph_);
     }
 
     /* For the other functions of weft/graph.h. */
@@ -169,10 +169,10 @@ class graph {
         } else if constexpr (is_plain<result> && (is_plain<In> && ...)) {
             using made = shared_step<result, F, In...>;
             auto own = std::make_unique<made>(std::move(function), added);
-            auto *step = own.get();
+            auto *named = own.get();
             params.result_size = sizeof(result);
             add_step(params, std::move(own), added.id_);
-            step->id = added.id_;
+            named->id = added.id_;
         } else {
             throw error(WEFT_ERR_UNSUPPORTED, "weft::graph: an object does not go to others");
         }

@@ -101,8 +101,8 @@ typedef enum weft_resource_kind {
 #define WEFT_RES_MEMORY_HANDLE       "WEFT_RES_MEMORY_HANDLE"   /* weft_mem_t * */
 #define WEFT_RES_MEMORY_MR           "WEFT_RES_MEMORY_MR"       /* struct ibv_mr * */
 
-/* One value. The library copies key and value. */
-typedef struct weft_resource_value {
+/* One value. The library copies key and value. No tag: weft_resource_value is a function. */
+typedef struct {
     const char *key; /* not empty */
     const void *value;
     size_t len; /* bytes, not 0 */
@@ -381,7 +381,8 @@ WEFT_API weft_status_t weft_resource_receive(weft_worker_t *worker, int socket,
 
 /* ---- looking at them ---- */
 
-typedef struct weft_resource_info {
+/* Without a tag: weft_resource_info is a function. */
+typedef struct {
     const char *name, *kind; /* valid as long as the resource */
     weft_share_t share;
     weft_thread_mode_t thread_mode;

@@ -243,7 +243,8 @@ typedef struct weft_team_info {
  * function (weft/base.h). */
 WEFT_API weft_status_t weft_team_describe(weft_team_t *team, weft_team_info_t *info_p);
 
-typedef struct weft_team_member {
+/* Without a tag: weft_team_member is a function. */
+typedef struct {
     uint64_t host;          /* equal for members of one host; 0: unknown */
     uint32_t leader;        /* the lowest rank on its host */
     uint32_t host_rank;     /* its place among the members of its host */
