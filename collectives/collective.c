@@ -135,11 +135,14 @@ void weft__collective_stop(struct collective *c) {
 /* ---- the user's side of it ------------------------------------------------------------------- */
 
 /* Cancelled, or past its deadline. The others cannot finish it without this member: the whole
- * team fails. */
+ * team fails. What was decided before that, or is by now, is the outcome. */
 static void withdrawn(struct weft_request *req) {
     struct collective *c = (struct collective *)(uintptr_t)req->recv.remote;
-    if (req->status == WEFT_ERR_TIMED_OUT) weft__late_name(c);
-    weft__team_fail(c->team, req->status, c->team->rank);
+    if (collective_is_running(&c->core.fsm)) {
+        if (req->status == WEFT_ERR_TIMED_OUT) weft__late_name(c);
+        weft__team_fail(c->team, req->status, c->team->rank);
+    }
+    if (!collective_is_running(&c->core.fsm)) req->status = WEFT_OK;
 }
 
 static const struct request_kind collective_kind = {

@@ -29,6 +29,7 @@ struct member_core {
 #include "collective.fsm"
 #define FSM_NAME   collective
 #define FSM_PREFIX COLL
+#define FSM_SETS   COLL_SETS
 #include <fsm/declare.h>
 
 struct collective_core {

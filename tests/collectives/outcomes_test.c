@@ -2,6 +2,7 @@
  * connection that is cut. What failed is named. */
 #include "each_kind.h"
 
+#include <collectives/collective.h>
 #include <endpoints/core/worker.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -84,6 +85,50 @@ TEST(each_kind_is_cancelled) {
             all_end(&c, waits, WEFT_ERR_CANCELLED);
             crew_down(&c);
         }
+}
+
+/* ---- a cancel that comes too late ------------------------------------------------------------ */
+
+static weft_request_t *late_request;
+static weft_op_t cancellable(struct rank *rank) {
+    expect_outcome(rank);
+    return (weft_op_t){.done = on_outcome, .arg = rank, .request_p = &late_request};
+}
+
+TEST(a_cancel_after_its_team_has_failed_changes_no_outcome) {
+    for (unsigned way = 0; way < 3; way++) {
+        struct crew c;
+        crew_up(&c, N, ways[way][0], ways[way][1], ways[way][2]);
+        weft_op_t op = cancellable(&c.rank[0]);
+        CHECK_EQ(weft_barrier(c.rank[0].team, &op), WEFT_IN_PROGRESS);
+        weft__team_fail(c.rank[0].team, WEFT_ERR_TIMED_OUT, 1);
+        weft_request_cancel(late_request);
+        UNTIL(&c, c.rank[0].outcome_calls);
+        CHECK_EQ(c.rank[0].outcome, WEFT_ERR_TIMED_OUT);
+        crew_down(&c);
+    }
+}
+
+static int n_handled;
+static void cancel_late(weft_ep_t *ep, weft_am_t *am, void *arg) {
+    n_handled++;
+    weft_request_cancel(late_request);
+}
+
+/* The message comes in the turn of the last step, and before the callback. */
+TEST(a_cancel_after_its_last_step_changes_no_outcome) {
+    struct crew c;
+    crew_up(&c, 2, "self,shm", "coll.slot", "0");
+    CHECK_EQ(weft_am_handler_set(c.rank[0].worker, 5, cancel_late, NULL), WEFT_OK);
+    n_handled = 0;
+    weft_op_t op = cancellable(&c.rank[0]);
+    CHECK_EQ(weft_barrier(c.rank[0].team, &op), WEFT_IN_PROGRESS);
+    CHECK(weft_barrier(c.rank[1].team, NULL) >= 0);
+    CHECK_EQ(weft_am_send(weft_team_ep(c.rank[1].team, 0), 5, NULL, 0, NULL, 0, NULL), WEFT_OK);
+    UNTIL(&c, c.rank[0].outcome_calls && n_handled);
+    CHECK_EQ(c.rank[0].outcome, WEFT_OK);
+    CHECK_EQ(weft_barrier(c.rank[0].team, NULL), WEFT_IN_PROGRESS); /* the team goes on */
+    crew_down(&c);
 }
 
 /* ---- a completion of several ----------------------------------------------------------------- */
