@@ -92,17 +92,23 @@ static void run_provider_notice(void *arg) {
     weft__resource_notify(own.resource, own.event);
 }
 
-/* On the provider's worker; where none is named, or it is gone, on this thread. */
-static void notify_provider(weft_resource_t *resource, weft_resource_event_t event) {
-    const weft_resource_provider_t *provider = &resource->provider;
-    if (!provider->notify) return;
+static bool post_provider_notice(weft_resource_t *resource, weft_resource_event_t event) {
+    weft_worker_t *worker = resource->provider.worker;
+    if (!worker || weft__resource_is_lost(resource)) return false;
     struct provider_notice *notice = weft__new(NULL, struct provider_notice);
-    if (!notice) return;
+    if (!notice) return false;
     *notice = (struct provider_notice){resource, event};
+    if (weft_worker_post(worker, run_provider_notice, notice) == WEFT_OK) return true;
+    talloc_free(notice);
+    return false;
+}
+
+/* On the provider's worker; where none is named, or it is gone, or there is no memory for that, on
+ * this thread. */
+static void notify_provider(weft_resource_t *resource, weft_resource_event_t event) {
+    if (!resource->provider.notify) return;
     weft__resource_post(resource);
-    bool posted = provider->worker && !weft__resource_is_lost(resource) &&
-                  weft_worker_post(provider->worker, run_provider_notice, notice) == WEFT_OK;
-    if (!posted) run_provider_notice(notice);
+    if (!post_provider_notice(resource, event)) weft__resource_notify(resource, event);
 }
 
 static void provider_effect(struct fsm *m, unsigned effect) {

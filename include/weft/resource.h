@@ -182,7 +182,7 @@ typedef enum weft_resource_event {
  * The provider's functions; each is optional. They run on the thread that associates or
  * disassociates, except `notify`, which runs on `worker` if that is set. After a loss `notify` runs
  * on the thread that declares it (LOST, within weft_resource_lose), and on those that drain, since
- * `worker` may be what was lost.
+ * `worker` may be what was lost. So it does where memory is short.
  */
 typedef struct weft_resource_provider {
     /* Called for each value in order. An error undoes the association as a whole. */

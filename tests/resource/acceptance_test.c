@@ -507,7 +507,7 @@ TEST(a_provider_that_is_notified_of_a_loss_may_release_the_resource) {
     CHECK_EQ(weft_resource_describe(&params, &resource), 0);
     weft__alloc_fail_run(1, 1000); /* it needs no memory */
     weft_resource_lose(resource);
-    weft__alloc_fail_run(0, 0);
+    weft__alloc_fail_at(0);
     CHECK_EQ(released, 0);
 }
 

@@ -142,6 +142,29 @@ static void without_memory(bool lost) {
     share_down(&s);
 }
 
+static void count_events(weft_resource_t *resource, weft_resource_event_t event, void *arg) {
+    ++((int *)arg)[event];
+}
+
+TEST(a_provider_is_notified_without_memory_of_a_loss_and_of_what_returns) {
+    int n[3] = {0};
+    weft_resource_value_t value = {"MY_POOL", "it", 3};
+    weft_resource_params_t params = {
+        .values = &value, .n_values = 1, .provider = {.notify = count_events, .arg = n}};
+    weft_context_t *context = associated_context();
+    weft_resource_t *resource;
+    CHECK_EQ(weft_resource_describe(&params, &resource), 0);
+    CHECK_EQ(associate(context, WEFT_OBJECT_CONTEXT, resource, context), 0);
+    CHECK_EQ(n[WEFT_RESOURCE_TAKEN], 1);
+    weft__alloc_fail_run(1, 1000);
+    weft_resource_lose(resource);
+    weft__alloc_fail_at(0);
+    CHECK_EQ(n[WEFT_RESOURCE_LOST], 1);
+    CHECK_EQ(n[WEFT_RESOURCE_RETURNED], 1);
+    CHECK_EQ(weft_resource_release(resource), 0);
+    CHECK_EQ(weft_context_destroy(context), 0);
+}
+
 TEST(a_withdrawal_without_memory_reaches_each_user) {
     without_memory(false);
 }
