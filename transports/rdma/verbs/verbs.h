@@ -25,4 +25,7 @@
  * machine. */
 weft_status_t weft__rd_verbs_load(void);
 
+/* A function of one of the libraries; NULL: it has none of that name. Tests replace it. */
+void *weft__rd_verbs_symbol(void *library, const char *name);
+
 #endif
