@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 struct inbox {
-    int n, fetched;
+    int n, asked, fetched;
     char *buf;
 };
 
@@ -25,6 +25,7 @@ static void on_message(weft_ep_t *ep, weft_am_t *am, void *arg) {
     struct inbox *in = arg;
     in->n++;
     if (am->data || am->len == 0) return;
+    in->asked++;
     weft_iov_t iov = {in->buf, am->len};
     weft_status_t st = weft_am_recv(am, &iov, 1, &(weft_op_t){.done = on_fetched, .arg = in});
     if (st == WEFT_OK) on_fetched(st, in);
@@ -53,7 +54,7 @@ static const char *way_taken(struct two *t, struct inbox *in, const char *from, 
     weft_iov_t iov = {(void *)(uintptr_t)from, len};
     weft_status_t st = weft_am_send(t->ep, 5, NULL, 0, &iov, 1, NULL);
     CHECK(st == WEFT_OK || st == WEFT_IN_PROGRESS);
-    UNTIL(t, in->n == n + 1);
+    UNTIL(t, in->n == n + 1 && in->fetched == in->asked);
     CHECK_EQ(weft_ep_flush(t->ep, NULL) >= 0, 1);
     for (int i = 0; i < 50; i++) two_turn(t);
     return way_of(t, before);
