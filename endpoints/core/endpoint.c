@@ -533,7 +533,7 @@ weft_status_t weft_ep_close(weft_ep_t *ep, weft_close_mode_t mode, const weft_op
     if (st < 0) return st;
     if (ep->closing) return weft__fail(WEFT_ERR_BUSY, "the endpoint is closing already");
     if (ep->associated)
-        return weft__fail(WEFT_ERR_BUSY, "the endpoint is associated; disassociate it");
+        return weft__fail(WEFT_ERR_BUSY, "the endpoint is closed by its team or its association");
 
     ep->closing = true;
     if (op && op->request_p) *op->request_p = NULL;

@@ -122,7 +122,8 @@ typedef enum weft_close_mode {
  * The peer gets PEER_CLOSED in either mode. It cannot see that an abort discarded data, so mark the
  * end of a stream in its own bytes if that matters.
  *
- * Errors: BUSY if the endpoint is already closing, or is associated (weft/resource.h).
+ * Errors: BUSY if the endpoint is already closing, is associated (weft/resource.h), or is a team's
+ * (weft_team_ep).
  */
 WEFT_API weft_status_t weft_ep_close(weft_ep_t *ep, weft_close_mode_t mode, const weft_op_t *op);
 

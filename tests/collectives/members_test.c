@@ -41,6 +41,19 @@ TEST(a_team_describes_itself_and_its_members) {
     crew_down(&c);
 }
 
+TEST(an_endpoint_of_a_team_is_closed_by_the_team_alone) {
+    for (unsigned i = 0; i < 3; i++) {
+        struct crew c;
+        crew_up(&c, 2, ways[i][0], ways[i][1], ways[i][2]);
+        weft_ep_t *ep = weft_team_ep(c.rank[0].team, 1);
+        CHECK(ep != NULL);
+        CHECK_EQ(weft_ep_close(ep, WEFT_CLOSE_FLUSH, NULL), WEFT_ERR_BUSY);
+        CHECK_EQ(weft_ep_close(ep, WEFT_CLOSE_ABORT, NULL), WEFT_ERR_BUSY);
+        CHECK(weft_team_ep(c.rank[0].team, 1) == ep);
+        crew_down(&c);
+    }
+}
+
 /* In the callback the failure is described with its reason. */
 static char described[512];
 static void describe_outcome(weft_status_t status, void *arg) {
