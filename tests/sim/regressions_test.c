@@ -552,3 +552,40 @@ TEST(a_peer_that_asks_again_in_the_turn_in_which_its_lane_failed_is_not_blamed) 
                                .n_settings = 5,
                                ITEMS(items)});
 }
+
+/* A receiver learned first that the lane had broken. Its memory was in use again when the sender
+ * wrote the piece that it had taken. */
+TEST(memory_is_not_written_by_the_peer_of_a_lane_that_has_ended_here) {
+    static struct plan_item items[] = {
+        {0, PLAN_DIAL, 0, 3, 2, 0, 1},         {0, PLAN_DIAL, 1, 2, 1, 0, 2},
+        {0, PLAN_DIAL, 2, 1, 3, 0, 3},         {0, PLAN_DIAL, 4, 0, 1, 0, 5},
+        {25541, PLAN_STREAM, 0, 0, 2, 2, 67},  {32722, PLAN_STRIKE, 4, 1, 2, 43, 149},
+        {54676, PLAN_AM, 4, 0, 4, 2, 18},      {63567, PLAN_STRIKE, 2, 0, 18, 6238, 120},
+        {63568, PLAN_PLACE, 2, 1, 4, 3, 121},  {67644, PLAN_TAKE, 0, 0, 4, 0, 69},
+        {67644, PLAN_TAKE, 0, 1, 4, 0, 71},    {67644, PLAN_TAKE, 1, 0, 4, 0, 73},
+        {67644, PLAN_TAKE, 1, 1, 4, 0, 75},    {67645, PLAN_TAG, 0, 1, 4, 3, 70},
+        {67645, PLAN_TAG, 0, 0, 4, 3, 72},     {67645, PLAN_TAG, 1, 1, 4, 3, 74},
+        {67645, PLAN_TAG, 1, 0, 4, 3, 76},     {68662, PLAN_AM, 1, 1, 4, 3, 125},
+        {91738, PLAN_TAKE, 0, 0, 4, 0, 137},   {91739, PLAN_TAG, 0, 1, 4, 3, 138},
+        {118452, PLAN_TAG, 0, 0, 7, 3, 10},    {120533, PLAN_STREAM, 1, 0, 80, 1, 22},
+        {135289, PLAN_TAG, 0, 1, 4, 3, 90},    {135289, PLAN_TAG, 0, 0, 4, 3, 92},
+        {135289, PLAN_TAG, 1, 1, 4, 3, 94},    {135289, PLAN_TAG, 1, 0, 4, 3, 96},
+        {162315, PLAN_DIAL, 3, 2, 1, 0, 4},    {200818, PLAN_STREAM, 1, 1, 1, 1, 7},
+        {266692, PLAN_PUT, 1, 0, 1, 1, 11},    {277911, PLAN_FETCH, 0, 0, 7, 2, 13},
+        {279698, PLAN_PUT, 0, 0, 2, 3, 12},    {286802, PLAN_TAKE, 0, 1, 2, 2, 46},
+        {321543, PLAN_AM, 3, 0, 12, 3, 51},    {328609, PLAN_STRIKE, 0, 1, 8, 15194, 132},
+        {490301, PLAN_AM, 3, 1, 208, 0, 60},   {500492, PLAN_STRIKE, 3, 1, 18, 9159, 147},
+        {500493, PLAN_PLACE, 3, 0, 4, 3, 148},
+    };
+    expect_good(&(struct plan){.seed = 3100055073,
+                               .n_workers = 4,
+                               .network = PLAN_RELIABLE,
+                               .scarce = 3,
+                               .exposes = 1,
+                               .hurried = 20,
+                               .depth = 128,
+                               .chaos_ns = 541157,
+                               .setting = {{"rendezvous.threshold", "1k"}},
+                               .n_settings = 1,
+                               ITEMS(items)});
+}

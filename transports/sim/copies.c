@@ -324,10 +324,12 @@ static struct sim_copy *one_of(struct sim_copy *c, const struct sim_lane *lane) 
     return c;
 }
 
-/* Within a turn. */
+/* Within a turn. The program has its memory from now on: what the peer has taken comes before. */
 void weft__sim_copies_end(struct sim_lane *lane, weft_status_t status) {
     struct reactor *r = lane->lane.iface->reactor;
     struct sim_copy **outstanding = &sim_iface(lane)->outstanding, *c;
+    struct sim_lane *peer = weft__sim_lane(lane->fabric, lane->remote);
+    if (peer) weft__sim_write_taken(peer);
     lane->copies_due = false;
     weft__timer_stop(r, &lane->copying);
     weft__job_drop(r, &lane->copy_job);
