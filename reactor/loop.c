@@ -11,6 +11,7 @@
  * queue.
  */
 #include "local.h"
+#include <fcntl.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -29,6 +30,16 @@ static void on_wake(struct ev_loop *loop, ev_io *w, int revents) {
     (void)n;
 }
 
+/* The kernel did not take the descriptor (epoll_ctl: ENOSPC, ENOMEM), so libev stopped the watcher.
+ * It is started again: until the kernel takes it, each iteration of the loop looks at it. */
+static void watch_again(struct reactor *r, struct watch_state *state) {
+    const struct watch *watch = state->watch;
+    if (fcntl(watch->fd, F_GETFD) < 0) return;
+    weft__log_limited(weft__reactor_context(r), WEFT_LOG_WARN, "reactor",
+                      "descriptor %d is polled: epoll_ctl did not take it", watch->fd);
+    weft__loop_watch(r, state, watch->events);
+}
+
 static void on_fd(struct ev_loop *loop, ev_io *w, int revents) {
     struct watch_state *state = container_of(w, struct watch_state, io);
     struct reactor *r = w->data;
@@ -39,6 +50,7 @@ static void on_fd(struct ev_loop *loop, ev_io *w, int revents) {
         ev_io_stop(loop, w);
         r->ev.io_stopped = true;
     } else {
+        if (revents & EV_ERROR) watch_again(r, state);
         weft__watch_got(state, (revents & EV_READ ? WATCH_READ : 0) |
                                    (revents & EV_WRITE ? WATCH_WRITE : 0));
     }
