@@ -138,6 +138,14 @@ static bool has_listener(const struct sockaddr_un *at) {
     return !refused;
 }
 
+/* A name on which no one listens would be in the way of the next try. */
+static int listen_at(int fd, const struct sockaddr_un *at, int backlog) {
+    int st = listen(fd, backlog), error = errno;
+    if (st < 0) unlink(at->sun_path);
+    errno = error;
+    return st;
+}
+
 static int bind_fresh(int fd, const struct sockaddr_un *at) {
     int st = bind(fd, (const struct sockaddr *)at, sizeof *at);
     if (st == 0 || errno != EADDRINUSE) return st;
@@ -166,7 +174,7 @@ static int bind_alone(int fd, const struct sockaddr_un *at, int backlog) {
     for (int tries = 0; tries < LOCK_TRIES; tries++) {
         if (flock(lock, LOCK_EX | LOCK_NB) == 0) {
             st = bind_fresh(fd, at);
-            if (st == 0) st = listen(fd, backlog);
+            if (st == 0) st = listen_at(fd, at, backlog);
             break;
         }
         usleep(LOCK_PAUSE_US);
@@ -181,7 +189,7 @@ static int bind_alone(int fd, const struct sockaddr_un *at, int backlog) {
 /* No other process binds a worker's own name, so no lock is needed. */
 static int bind_own(int fd, const struct sockaddr_un *at, int backlog) {
     int st = bind(fd, (const struct sockaddr *)at, sizeof *at);
-    return st == 0 ? listen(fd, backlog) : st;
+    return st == 0 ? listen_at(fd, at, backlog) : st;
 }
 
 weft_status_t weft__shm_bind(const char *path, bool own, int backlog, int *fd_p) {
