@@ -193,10 +193,12 @@ static weft_status_t listen_at(struct tcp_iface *iface, const union tcp_sockaddr
     l->watch.ready = listener_ready;
     l->pause.fire = go_on;
     l->at = *at;
-    getsockname(fd, &l->at.any, &len);
+    weft_status_t st = WEFT_OK;
+    if (getsockname(fd, &l->at.any, &len) < 0)
+        st = weft__fail(weft__errno_status(errno), "getsockname: %s", strerror(errno));
     memcpy(l->uri, "tcp://", 6);
     weft__tcp_sockaddr_text(&l->at, l->uri + 6, sizeof l->uri - 6);
-    weft_status_t st = weft__watch_start(iface->iface.reactor, &l->watch, fd, WATCH_READ);
+    if (st == WEFT_OK) st = weft__watch_start(iface->iface.reactor, &l->watch, fd, WATCH_READ);
     if (st < 0) {
         weft__tcp_socket_close(fd);
         talloc_free(l);
