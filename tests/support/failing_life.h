@@ -7,12 +7,12 @@
 #define WEFT_TESTS_SUPPORT_FAILING_LIFE_H
 
 #include "exposed.h"
+#include "failing.h"
 #include <dirent.h>
-#include <errno.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 
-enum { MOST_CALLS = 64, SIZES = 3, LARGEST = 200000, MOST_OPS = 4 * SIZES + 2 };
+enum { SIZES = 3, LARGEST = 200000, MOST_OPS = 4 * SIZES + 2 };
 static const size_t size_of[SIZES] = {8, 3000, LARGEST};
 
 /* The calls of one kind that may fail. */
@@ -23,24 +23,6 @@ struct failing_calls {
     size_t n_settings;
     const char *(*left)(void); /* an object of theirs that is left; NULL: none. May be NULL */
 };
-
-static struct {
-    bool armed;    /* calls are counted */
-    unsigned call; /* the one that fails */
-    unsigned at;   /* at its call of this number, from 1; 0: none fails */
-    bool failed;
-    unsigned n_calls[MOST_CALLS];
-} failing;
-
-/* The begin of each function that may fail: whether it is to fail now, with `error`. */
-static bool fails_now(unsigned call, int error) {
-    if (!failing.armed) return false;
-    failing.n_calls[call]++;
-    if (call != failing.call || failing.n_calls[call] != failing.at) return false;
-    failing.failed = true;
-    errno = error;
-    return true;
-}
 
 /* ---- the life -------------------------------------------------------------------------------- */
 
