@@ -166,7 +166,7 @@ static weft_status_t open_ep(weft_team_t *team, uint32_t rank) {
     weft_status_t st = weft_connect_address(team->opener, record->address, record->address_len,
                                             &params, &member->ep);
     if (st < 0) return st;
-    member->ep->associated = true; /* the program does not close it */
+    member->ep->owned = true;
     team->n_eps++;
     return WEFT_OK;
 }
@@ -225,7 +225,7 @@ void weft__team_close_eps(weft_team_t *team) {
         weft_ep_t *ep = team->member[r].ep;
         if (!ep) continue;
         team->member[r].ep = NULL;
-        ep->associated = false;
+        ep->owned = false;
         /* Who never answered, in a team that never was, need not be waited for. */
         bool flush = team->member[r].up || team->all_came;
         weft_status_t st = weft_ep_close(ep, flush ? WEFT_CLOSE_FLUSH : WEFT_CLOSE_ABORT,

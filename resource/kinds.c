@@ -191,7 +191,7 @@ static weft_status_t endpoint_begin(struct association *a) {
     if ((*of)->worker != a->worker)
         return weft__fail(WEFT_ERR_NOT_SHAREABLE, "the endpoint belongs to another worker");
     weft_status_t st = weft__ep_stub_connect(a->stub, *of);
-    if (st == WEFT_OK) ep->associated = ep->outlives = true;
+    if (st == WEFT_OK) ep->owned = ep->outlives = true;
     return st;
 }
 
@@ -199,8 +199,8 @@ static weft_status_t endpoint_begin(struct association *a) {
 static void endpoint_drain(struct association *a, weft_status_t status, bool abort) {
     struct weft_ep *ep = a->object;
     if (ep->rested) return;
-    if (ep->associated) {
-        ep->associated = false;
+    if (ep->owned) {
+        ep->owned = false;
         if (!ep->closing) (void)weft_ep_close(ep, WEFT_CLOSE_FLUSH, NULL);
         if (ep->status == WEFT_OK) ep->status = (int8_t)status;
     }
@@ -221,7 +221,7 @@ static weft_status_t connection_begin(struct association *a) {
     weft_status_t st = weft__ep_stub_dial(a->stub, uri);
     if (st < 0) return st;
     a->link = ep->link;
-    ep->associated = ep->outlives = true;
+    ep->owned = ep->outlives = true;
     return WEFT_OK;
 }
 

@@ -506,7 +506,7 @@ static void set_closed(struct weft_ep *ep, const weft_op_t *op) {
 static weft_status_t close_posted(void *posted_on, const struct submit_args *args,
                                   const weft_op_t *op) {
     struct weft_ep *ep = posted_on;
-    if (!ep->closing || ep->closed || ep->associated)
+    if (!ep->closing || ep->closed || ep->owned)
         return weft_ep_close(ep, (weft_close_mode_t)args->word[0], op);
     set_closed(ep, op);
     return WEFT_IN_PROGRESS;
@@ -532,7 +532,7 @@ weft_status_t weft_ep_close(weft_ep_t *ep, weft_close_mode_t mode, const weft_op
     if (st == WEFT_IN_PROGRESS) return post_close(ep, mode, op);
     if (st < 0) return st;
     if (ep->closing) return weft__fail(WEFT_ERR_BUSY, "the endpoint is closing already");
-    if (ep->associated)
+    if (ep->owned)
         return weft__fail(WEFT_ERR_BUSY, "the endpoint is closed by its team or its association");
 
     ep->closing = true;

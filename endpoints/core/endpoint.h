@@ -67,17 +67,17 @@ struct weft_ep {
     struct weft_worker *worker;
     /* Operations submitted by threads that have not begun, or whose refusal is not reported yet. */
     _Atomic uint32_t n_posted;
-    uint8_t notices;     /* NOTICE_… due to the program; if any, the endpoint is in worker->due */
-    bool closing : 1;    /* weft_ep_close was called, or the worker closes */
-    bool draining : 1;   /* the close ends when no request is left */
-    bool accepted : 1;   /* opened by the peer; counted in link->n_accepted */
-    bool ready : 1;      /* `ops` sends at once */
-    bool refuses : 1;    /* `ops` refuses all */
-    bool associated : 1; /* closed by the end of its association only */
-    bool outlives : 1;   /* its handle stays when it has closed (ep_stub.c): see `rested` */
-    bool mapped : 1;     /* `ops` sends at once, into a lease */
-    uint8_t rma_slow;    /* 1: one-sided operations take the slow path */
-    int8_t status;       /* a weft_status_t: why it was lost; refused operations return it */
+    uint8_t notices;   /* NOTICE_… due to the program; if any, the endpoint is in worker->due */
+    bool closing : 1;  /* weft_ep_close was called, or the worker closes */
+    bool draining : 1; /* the close ends when no request is left */
+    bool accepted : 1; /* opened by the peer; counted in link->n_accepted */
+    bool ready : 1;    /* `ops` sends at once */
+    bool refuses : 1;  /* `ops` refuses all */
+    bool owned : 1;    /* closed by its team, or the end of its association */
+    bool outlives : 1; /* its handle stays when it has closed (ep_stub.c): see `rested` */
+    bool mapped : 1;   /* `ops` sends at once, into a lease */
+    uint8_t rma_slow;  /* 1: one-sided operations take the slow path */
+    int8_t status;     /* a weft_status_t: why it was lost; refused operations return it */
     /* End of the cache line that messages touch. */
 
     int64_t credit;       /* bytes of unexpected tagged messages that the peer still accepts */
