@@ -5,13 +5,13 @@
  */
 #include "team.h"
 
-#include <sys/wait.h>
 #include <tests/support/failing_system.h>
 
 enum { N = 3, LARGE = 100000 };
 static int64_t in[N][N * LARGE], out[N][N * LARGE];
 
-static const weft_setting_t settings[] = {{"coll.timeout", "2s"}, {"connect.timeout", "2s"}};
+static const weft_setting_t settings[] = {
+    {"coll.timeout", "2s"}, {"connect.timeout", "2s"}, {"calibration", "off"}};
 
 static weft_status_t sum(struct rank *me, uint32_t r, size_t count) {
     return weft_allreduce(me->team, in[r], out[r], count, WEFT_INT64, WEFT_SUM, OP_OF(me));
@@ -37,55 +37,33 @@ static void team_lives(struct crew *c, bool whole) {
     crew_close_teams(c);
 }
 
-static void play(const char *transports, unsigned call, unsigned at) {
+static void play(void *transports) {
     static struct crew c;
     for (uint32_t r = 0; r < N; r++)
         for (size_t i = 0; i < LARGE; i++) in[r][i] = (int64_t)(i + 1);
     crew_workers(&c, N, transports, settings, sizeof settings / sizeof *settings);
-    failing.call = call;
-    failing.at = at;
-    failing.armed = true;
-    team_lives(&c, at == 0);
-    failing.armed = false;
+    failing->armed = true;
+    team_lives(&c, failing->at == 0);
+    failing->armed = false;
     team_lives(&c, true);
     crew_down(&c);
 }
 
-/* Plays it in another process, which ends well. `n_calls`: how often each was called. */
-static bool ends_well(const char *transports, unsigned call, unsigned at, unsigned *n_calls) {
-    int status, fds[2];
-    CHECK_EQ(pipe(fds), 0);
-    fflush(stdout);
-    pid_t child = fork();
-    CHECK(child >= 0);
-    if (child == 0) {
-        if (setjmp(test_out) == 0) play(transports, call, at);
-        if (write(fds[1], failing.n_calls, sizeof failing.n_calls) < 0) exit(1);
-        exit(test_result);
-    }
-    close(fds[1]);
-    CHECK_EQ(read(fds[0], n_calls, sizeof failing.n_calls), sizeof failing.n_calls);
-    close(fds[0]);
-    CHECK_EQ(waitpid(child, &status, 0), child);
-    if (status) printf("  %s: %s, call %u: status %x\n", transports, call_name[call], at, status);
-    return status == 0;
+static bool ends_well(void *transports, unsigned call, unsigned at) {
+    if (life_ends_well(play, transports, call, at)) return true;
+    printf("  %s: %s, call %u\n", (char *)transports, call_name[call], at);
+    return false;
 }
 
-static void each_call_fails(const char *transports) {
-    unsigned n_calls[MOST_CALLS], unused[MOST_CALLS], bad = 0, n = 0;
-    CHECK(ends_well(transports, 0, 0, n_calls));
-    for (unsigned call = 0; call < N_CALLS; call++) {
-        const unsigned last = getenv("FAILING_ALL") ? n_calls[call] : n_calls[call] > 0;
-        for (unsigned at = 1; at <= last; at++, n++)
-            bad += !ends_well(transports, call, at, unused);
-    }
-    printf("  %s: %u calls failed\n", transports, n);
-    CHECK_EQ(bad, 0);
+static void each_call_fails(char *transports) {
+    each_fails_once(N_CALLS, getenv("FAILING_ALL"), ends_well, transports);
 }
 
 TEST(each_call_fails_once_over_shm) {
-    each_call_fails("self,shm");
+    char transports[] = "self,shm";
+    each_call_fails(transports);
 }
 TEST(each_call_fails_once_over_tcp) {
-    each_call_fails("self,tcp");
+    char transports[] = "self,tcp";
+    each_call_fails(transports);
 }

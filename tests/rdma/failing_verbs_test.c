@@ -25,7 +25,7 @@ static const struct failing_calls calls = {.n = N_VERBS_CALLS,
 
 static void each_verb_fails(const char *transports, bool harmless) {
     WANTS_THE_BED();
-    each_fails_once(&calls, transports, getenv("RDMA_ALL"), harmless);
+    each_call_fails_in_a_life(&calls, transports, getenv("RDMA_ALL"), harmless);
 }
 
 TEST(each_function_fails_once_over_queue_pairs) {

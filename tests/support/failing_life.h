@@ -9,8 +9,6 @@
 #include "exposed.h"
 #include "failing.h"
 #include <dirent.h>
-#include <sys/mman.h>
-#include <sys/wait.h>
 
 enum { SIZES = 3, LARGEST = 200000, MOST_OPS = 4 * SIZES + 2 };
 static const size_t size_of[SIZES] = {8, 3000, LARGEST};
@@ -28,10 +26,17 @@ struct failing_calls {
 
 /* What a life reports to the process that started it. */
 struct report {
-    unsigned n_calls[MOST_CALLS];
-    bool failed, lost;
+    bool lost;
     int n_ended;       /* operations that ended well */
     int n_descriptors; /* that are left: librdmacm keeps some of each device */
+};
+
+struct life {
+    const struct failing_calls *calls;
+    const char *transports;
+    bool harmless;         /* another transport does all that one cannot do */
+    int n_descriptors;     /* that are left where none fails */
+    struct report *report; /* shared with its process */
 };
 
 /* An operation that was begun, or refused. */
@@ -164,33 +169,31 @@ static void close_all(struct scene *s) {
 }
 
 /* In a process of its own. */
-static void play(const struct failing_calls *calls, const char *transports, unsigned call,
-                 unsigned at, struct report *report) {
+static void play(void *arg) {
     static struct scene s;
+    const struct life *life = arg;
+    const struct failing_calls *calls = life->calls;
+    struct report *report = life->report;
     s.out = malloc(LARGEST);
     s.got = calloc(1, LARGEST);
     for (int way = 0; way < 2; way++) s.in[way] = calloc(SIZES, LARGEST);
     number(s.out, LARGEST, 7);
     int before = n_descriptors();
-    failing.call = call;
-    failing.at = at;
-    failing.armed = true;
-    if (worker_of(&s, calls, 0, transports, &s.t.context, &s.t.a) < 0)
+    failing->armed = true;
+    if (worker_of(&s, calls, 0, life->transports, &s.t.context, &s.t.a) < 0)
         s.t.a = NULL;
-    else if (worker_of(&s, calls, 1, transports, &s.context_b, &s.t.b) < 0)
+    else if (worker_of(&s, calls, 1, life->transports, &s.context_b, &s.t.b) < 0)
         s.t.b = NULL;
     else
         talk(&s);
     report->lost = is_lost(&s);
     close_all(&s);
-    failing.armed = false;
+    failing->armed = false;
     for (int i = 0; i < s.n_ops; i++) {
         CHECK_EQ(s.op[i].n_ends, 1);
         report->n_ended += s.op[i].status == WEFT_OK;
     }
     look_at_bytes(&s);
-    memcpy(report->n_calls, failing.n_calls, sizeof report->n_calls);
-    report->failed = failing.failed;
     report->n_descriptors = n_descriptors() - before;
     const char *left = calls->left ? calls->left() : NULL;
     if (left) printf("  %s are left\n", left);
@@ -198,48 +201,27 @@ static void play(const struct failing_calls *calls, const char *transports, unsi
     free(s.out), free(s.got), free(s.in[0]), free(s.in[1]);
 }
 
-/* Plays it in another process, which ends well. */
-static bool ends_well(const struct failing_calls *calls, const char *transports, unsigned call,
-                      unsigned at, struct report *report) {
-    const int n_descriptors = report->n_descriptors;
-    int status;
-    memset(report, 0, sizeof *report);
-    fflush(stdout);
-    pid_t child = fork();
-    CHECK(child >= 0);
-    if (child == 0) {
-        alarm((unsigned)test_timeout(60));
-        if (setjmp(test_out) == 0) play(calls, transports, call, at, report);
-        exit(test_result);
+static bool ends_well(void *arg, unsigned call, unsigned at) {
+    struct life *life = arg;
+    struct report *report = life->report;
+    *report = (struct report){0};
+    bool well = life_ends_well(play, life, call, at);
+    printf("  %s: %s, call %u: %d operations ended well%s%s\n", life->transports,
+           life->calls->name[call], at, report->n_ended, report->lost ? ", lost" : "",
+           well ? "" : "; it ended badly");
+    if (at == 0) life->n_descriptors = report->n_descriptors;
+    if (report->n_descriptors > life->n_descriptors) {
+        printf("  a descriptor is left\n");
+        well = false;
     }
-    CHECK_EQ(waitpid(child, &status, 0), child);
-    printf("  %s: %s, call %u%s: %d operations ended well%s, status %x\n", transports,
-           calls->name[call], at, report->failed || status ? "" : " (did not come)",
-           report->n_ended, report->lost ? ", lost" : "", (unsigned)status);
-    if (at && report->n_descriptors > n_descriptors) printf("  a descriptor is left\n"), status = 1;
-    if (at) report->n_descriptors = n_descriptors;
-    return status == 0;
+    return well && (report->n_ended == MOST_OPS || (at > 0 && !life->harmless));
 }
 
-/* The first call of each function fails (`every`: each call), one in each life. `harmless`: another
- * transport does all that this one could not. */
-static inline void each_fails_once(const struct failing_calls *calls, const char *transports,
-                                   bool every, bool harmless) {
-    struct report *report =
-        mmap(NULL, sizeof *report, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    unsigned n_calls[MOST_CALLS], bad = 0;
-    CHECK(report != MAP_FAILED);
-    CHECK(ends_well(calls, transports, 0, 0, report));
-    CHECK_EQ(report->n_ended, MOST_OPS);
-    memcpy(n_calls, report->n_calls, sizeof n_calls);
-    for (unsigned call = 0; call < calls->n; call++) {
-        const unsigned last = every ? n_calls[call] : n_calls[call] > 0;
-        for (unsigned at = 1; at <= last; at++)
-            bad += !ends_well(calls, transports, call, at, report) ||
-                   (harmless && report->n_ended != MOST_OPS);
-    }
-    munmap(report, sizeof *report);
-    CHECK_EQ(bad, 0);
+static inline void each_call_fails_in_a_life(const struct failing_calls *calls,
+                                             const char *transports, bool every, bool harmless) {
+    struct life life = {calls, transports, harmless, 0, shared_memory(sizeof *life.report)};
+    each_fails_once(calls->n, every, ends_well, &life);
+    munmap(life.report, sizeof *life.report);
 }
 
 #endif
