@@ -1,6 +1,7 @@
 /*
  * Members that are late in a collective: named in the status of a timeout, and shown by weft-info
- * --live after a second. One timer does both. What waited so long is counted when it ends.
+ * --live after a second. Then they are asked whether they are still there. One timer does all of
+ * it. What waited so long is counted when it ends.
  */
 #include <base/counters.h>
 #include <endpoints/inspect/stats_page.h>
@@ -108,6 +109,18 @@ static void show_late(struct team_registry *room) {
     weft__stats_late(room->worker, n, 0, NULL);
 }
 
+/*
+ * One whose team failed or closed answers so. Its last word may be lost, for the close of its
+ * endpoint was cut by its time limit. Where all wait in shared memory, those without an endpoint to
+ * it learn of it from the others.
+ */
+static void ask_late(const struct collective *c) {
+    weft_team_t *team = c->team;
+    for (uint32_t r = 0; r < team->size; r++)
+        if (waits_for(c, r) && (c->plan || team->member[r].ep))
+            weft__coll_send(team, r, &(struct coll_message){.id = COLL_WIRE_OPEN});
+}
+
 /* ---- how late they were ---------------------------------------------------------------------- */
 
 /* Of several collectives that wait for a member, the first one counts. */
@@ -148,9 +161,9 @@ static uint64_t end_of(const struct collective *c) {
     return c->has_limit ? c->begun + c->team->time_limit : UINT64_MAX;
 }
 
-/* Cannot fail: its place is reserved. */
+/* At its end, if that comes first. Cannot fail: its place is reserved. */
 static void start_timer(struct collective *c, uint64_t at) {
-    weft__timer_start(c->team->reactor, &c->deadline, at);
+    weft__timer_start(c->team->reactor, &c->deadline, at < end_of(c) ? at : end_of(c));
 }
 
 static void timer_fired(struct timer *timer) {
@@ -163,7 +176,8 @@ static void timer_fired(struct timer *timer) {
     }
     note_late(c);
     show_late(team->room);
-    if (c->has_limit) start_timer(c, end_of(c));
+    ask_late(c);
+    start_timer(c, 2 * weft__now(team->reactor) - c->begun);
 }
 
 /* The team's own collective has the deadline of its creation. */
@@ -178,8 +192,7 @@ weft_status_t weft__late_reserve(struct collective *c, const weft_op_t *op) {
 void weft__late_begin(struct collective *c) {
     c->begun = weft__now(c->team->reactor);
     if (!c->deadline.reserved) return;
-    uint64_t late = c->begun + (uint64_t)LATE_AFTER_S * 1000 * NS_PER_MS;
-    start_timer(c, late < end_of(c) ? late : end_of(c));
+    start_timer(c, c->begun + (uint64_t)LATE_AFTER_S * 1000 * NS_PER_MS);
 }
 
 void weft__late_end(struct collective *c) {

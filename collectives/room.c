@@ -171,10 +171,11 @@ void weft__team_release(struct team_registry *room, weft_ep_t *ep, uint64_t team
     weft__coll_send_copy(room, ep, COLL_WIRE_RELEASE, &wire, NULL, 0);
 }
 
-/* A member that had no endpoint to this one asks for what cannot be any more. */
+/* A member that this side did not notify asks for what cannot be any more. */
 static bool answer_departed(struct team_registry *room, weft_ep_t *ep, unsigned id,
                             const struct coll_wire *wire) {
-    if (id != COLL_WIRE_DATA && id != COLL_WIRE_GO && id != COLL_WIRE_AGREE) return false;
+    if (id != COLL_WIRE_DATA && id != COLL_WIRE_GO && id != COLL_WIRE_AGREE && id != COLL_WIRE_OPEN)
+        return false;
     for (uint32_t i = 0; i < DEPARTED_KEPT; i++) {
         const struct departed *it = &room->departed[i];
         if (it->team != wire->team || it->epoch != wire->epoch || !it->team) continue;
@@ -184,6 +185,17 @@ static bool answer_departed(struct team_registry *room, weft_ep_t *ep, unsigned 
         return true;
     }
     return false;
+}
+
+/* A member that waits, and that this side could not notify. */
+static void answer_open(weft_team_t *team, weft_ep_t *ep) {
+    struct coll_wire failed = {.team = team->id,
+                               .epoch = team->epoch,
+                               .from = team->rank,
+                               .seq = team->blamed,
+                               .tag = (uint32_t)team->status};
+    if (!team_is_failed(&team->core.fsm)) return;
+    weft__coll_send_copy(team->room, ep, COLL_WIRE_NOTICE, &failed, NULL, 0);
 }
 
 /* ---- handlers -------------------------------------------------------------------------------- */
@@ -196,7 +208,8 @@ static void on_message(struct team_registry *room, unsigned id, weft_ep_t *ep, w
     }
     weft_team_t *team = find_team(room, wire.team);
     if (!team) {
-        if (!answer_departed(room, ep, id, &wire)) adopt_later(room, id, ep, &wire, am);
+        if (!answer_departed(room, ep, id, &wire) && id != COLL_WIRE_OPEN)
+            adopt_later(room, id, ep, &wire, am);
         return;
     }
     /* Stale, or sent in another's name: ignored. */
@@ -214,6 +227,8 @@ static void on_message(struct team_registry *room, unsigned id, weft_ep_t *ep, w
         weft__team_released(team, wire.from);
     else if (id == COLL_WIRE_AGREE)
         weft__agreement_message(team, &wire, am);
+    else if (id == COLL_WIRE_OPEN)
+        answer_open(team, ep);
     else
         weft__collective_message(team, id, &wire, am);
 }
@@ -244,6 +259,10 @@ static void on_agree(weft_ep_t *ep, weft_am_t *am, void *arg) {
 static void on_left(weft_ep_t *ep, weft_am_t *am, void *arg) {
     on_message(arg, COLL_WIRE_LEFT, ep, am);
 }
+static void on_open(weft_ep_t *ep, weft_am_t *am, void *arg) {
+    on_message(arg, COLL_WIRE_OPEN, ep, am);
+}
+
 /* ---- handlers of those that join, and of the member that invited them ------------------------ */
 
 static void to_member(struct team_registry *room, unsigned id, weft_ep_t *ep, weft_am_t *am) {
@@ -275,9 +294,6 @@ static void on_welcome(weft_ep_t *ep, weft_am_t *am, void *arg) {
 static void on_records(weft_ep_t *ep, weft_am_t *am, void *arg) {
     to_join(arg, COLL_WIRE_RECORDS, am);
 }
-
-/* That it came is all. */
-static void on_open(weft_ep_t *ep, weft_am_t *am, void *arg) {}
 
 /* ---- its life -------------------------------------------------------------------------------- */
 

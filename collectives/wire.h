@@ -11,7 +11,9 @@ enum coll_wire_id {
     COLL_WIRE_DATA = 1024, /* the payload of a send step */
     COLL_WIRE_GO,          /* the receive for a large one is posted: send it */
     COLL_WIRE_NOTICE,      /* the team has failed: `seq` is the member to blame, `tag` the status */
-    COLL_WIRE_OPEN,        /* nothing: a first message, which opens the way */
+    /* nothing: a first message, which opens the way; or a question, whose answer is NOTICE or LEAVE
+     * if the team has failed or is closed there */
+    COLL_WIRE_OPEN,
     /* this member closes in good order: what it said before is all; `seq` is the rank of the one
      * that receives it; the payload has a bit for each member that learns it by this message */
     COLL_WIRE_LEAVE,

@@ -308,3 +308,60 @@ TEST(a_death_at_any_moment_of_growing_hangs_no_member) {
             world_down(&w);
         }
 }
+
+/* ---- a member whose last word is lost -------------------------------------------------------- */
+
+enum { OVERFLOW_MESSAGES = 1000, STALL_S = 10 };
+
+/* Nothing more goes from a member to another. */
+static void fill_way(struct world *w, uint32_t from, uint32_t to) {
+    static uint64_t words[OVERFLOW_MESSAGES];
+    weft__sim_stall(w->fabric, from, to, STALL_S * 1000000000ull);
+    for (uint32_t i = 0; i < OVERFLOW_MESSAGES; i++)
+        CHECK(weft_tag_send(weft_team_ep(w->crew.rank[from].team, to), 1,
+                            &(weft_iov_t){&words[i], sizeof words[i]}, 1, NULL) >= 0);
+}
+
+static void begin_barrier(struct world *w, uint32_t r) {
+    struct rank *rank = &w->crew.rank[r];
+    expect_outcome(rank);
+    posted(rank, weft_barrier(rank->team, OP_OF(rank)));
+}
+
+static void close_team(struct world *w, uint32_t r) {
+    struct rank *rank = &w->crew.rank[r];
+    weft_op_t op = {.done = on_closed, .arg = rank};
+    CHECK_EQ(weft_team_close(rank->team, &op), WEFT_IN_PROGRESS);
+}
+
+/* The close is cut by its time limit, and what it would have said with it. */
+TEST(a_member_that_closes_over_a_full_network_is_not_waited_for) {
+    for (uint32_t in_barrier = 0; in_barrier < 2; in_barrier++) {
+        struct world w;
+        world_up(&w, 2, in_barrier + 1, &weft__sim_reliable);
+        fill_way(&w, 1, 0);
+        begin_barrier(&w, 0);
+        if (in_barrier) begin_barrier(&w, 1);
+        close_team(&w, 1);
+        RUN_UNTIL(&w, w.crew.rank[1].closed);
+        CHECK(!w.crew.rank[0].outcome_calls);
+        RUN_UNTIL(&w, w.crew.rank[0].outcome_calls);
+        CHECK_EQ(w.crew.rank[0].outcome, WEFT_ERR_PEER_FAILED);
+        world_down(&w);
+    }
+}
+/* Only one of the two has an endpoint to the other. */
+TEST(a_member_that_all_others_have_lost_is_notified_when_it_waits) {
+    struct world w;
+    uint32_t from = 0, to = SIZE - 1;
+    world_up(&w, SIZE, 1, &weft__sim_reliable);
+    while (weft__sim_nth_lane(w.fabric, from, to, 0)) from++;
+    CHECK(from < to && weft_team_ep(w.crew.rank[from].team, to));
+    run_for(&w, 1000000);
+    weft__sim_kill(weft__sim_nth_lane(w.fabric, from, to, 0));
+    run_for(&w, 1000000);
+    begin_barrier(&w, to);
+    RUN_UNTIL(&w, w.crew.rank[to].outcome_calls);
+    CHECK_EQ(w.crew.rank[to].outcome, WEFT_ERR_PEER_FAILED);
+    world_down(&w);
+}
