@@ -20,7 +20,9 @@ static inline void ring_sent(struct shm_lane *lane, const struct shm_ring *ring,
     }
     ring->count->shm_messages++;
     ring->count->shm_bytes += bytes;
-    /* No fence: a peer that stops attending misses no message (poll.c, stop_attending). */
+    /* No fence of the processor: a peer that stops attending misses no message (poll.c,
+     * stop_attending). */
+    atomic_signal_fence(memory_order_seq_cst);
     if (UNLIKELY(!atomic_load_explicit(&ring->theirs->attended, memory_order_relaxed)))
         weft__shm_ring_peer(lane);
 }

@@ -270,7 +270,8 @@ static void ask_mailbox(struct shm_lane *lane) {
     uint32_t wants = atomic_load_explicit(&ours->wants, memory_order_relaxed);
     atomic_store_explicit(&ours->seen, lane->mail.tx.returned, memory_order_relaxed);
     atomic_store_explicit(&ours->wants, wants + 1, memory_order_release);
-    atomic_store_explicit(&shm_doorbell(lane)->wanted, 1, memory_order_release);
+    /* No store: of several senders that ask, the receiver sees what each has said before. */
+    atomic_exchange_explicit(&shm_doorbell(lane)->wanted, 1, memory_order_release);
 }
 
 void weft__shm_mail_ask(struct shm_iface *iface) {
