@@ -2,6 +2,7 @@
 
 #include <stdio.h>
 
+#include <endpoints/core/cause.h>
 #include <endpoints/core/lease.h>
 #include <endpoints/core/worker.h>
 #include <endpoints/failover/heartbeat.h>
@@ -33,18 +34,37 @@ static void note_connection(struct choice *c, const char *format, const char *na
     snprintf(c->why + used, sizeof c->why - used, format, used ? "; " : "", name, ns, why);
 }
 
-/* Chooses the cheapest interface that reaches the peer; `why` lists all. */
+static struct iface *iface_of(struct weft_worker *worker, const struct address_entry *entry) {
+    return weft__worker_iface(worker, entry->name, entry->name_len);
+}
+
+/* Has this transport not failed the endpoint yet? */
+static bool is_left(const struct weft_worker *worker, const struct iface *iface,
+                    const struct tries *tries) {
+    return weft__tries_has(tries, weft__worker_number(worker, iface));
+}
+
+static weft_status_t look(const struct weft_worker *worker, struct iface *iface,
+                          const struct address_entry *entry, const struct tries *tries,
+                          const char **why_p) {
+    *why_p = "it failed to connect";
+    if (!is_left(worker, iface, tries)) return WEFT_ERR_UNREACHABLE;
+    *why_p = "it does not reach the peer";
+    return iface->ops->reachable(iface, entry->bytes, entry->len, why_p);
+}
+
+/* Chooses the cheapest interface that reaches the peer and has not failed; `why` lists all. */
 static void choose_connection(struct weft_worker *worker, const struct address *address,
-                              struct choice *choice) {
+                              const struct tries *tries, struct choice *choice) {
     double best = 0;
     *choice = (struct choice){0};
     for (uint32_t i = 0; i < address->n; i++) {
         const struct address_entry *entry = &address->entry[i];
-        struct iface *iface = weft__worker_iface(worker, entry->name, entry->name_len);
-        const char *why = "it reaches the peer";
+        struct iface *iface = iface_of(worker, entry);
+        const char *why;
         if (!iface) continue;
         double ns = weft__protocol_iface_ns(&iface->attr);
-        weft_status_t st = iface->ops->reachable(iface, entry->bytes, entry->len, &why);
+        weft_status_t st = look(worker, iface, entry, tries, &why);
         note_connection(choice, "%s%s costs %.0f ns a KiB: %s", iface->transport->name, ns,
                         st == WEFT_OK ? "reaches it" : why);
         double first = first_cost(worker, iface);
@@ -78,14 +98,15 @@ static weft_status_t make_opts(struct link *link, struct link_opts opts, const v
     return st;
 }
 
-/* Does an interface that costs less than this reach the peer? */
-static bool is_beaten(struct weft_worker *worker, const struct address *address, double cost) {
+/* Does an interface that costs less than this, and has not failed, reach the peer? */
+static bool is_beaten(struct weft_worker *worker, const struct address *address,
+                      const struct tries *tries, double cost) {
     for (uint32_t i = 0; i < address->n; i++) {
         const struct address_entry *entry = &address->entry[i];
-        struct iface *iface = weft__worker_iface(worker, entry->name, entry->name_len);
-        const char *why = NULL;
+        struct iface *iface = iface_of(worker, entry);
+        const char *why;
         if (iface && first_cost(worker, iface) < cost &&
-            iface->ops->reachable(iface, entry->bytes, entry->len, &why) == WEFT_OK)
+            look(worker, iface, entry, tries, &why) == WEFT_OK)
             return true;
     }
     return false;
@@ -98,46 +119,89 @@ static struct link *cheapest_link(struct weft_worker *worker, const struct addre
     struct link *found = NULL;
     double best = 0;
     for (uint32_t i = 0; i < address->n; i++) {
-        const struct address_entry *entry = &address->entry[i];
-        struct iface *iface = weft__worker_iface(worker, entry->name, entry->name_len);
-        double cost = iface ? first_cost(worker, iface) : 0;
-        if (!iface || (found && cost >= best)) continue;
+        struct iface *iface = iface_of(worker, &address->entry[i]);
+        if (!iface || !is_left(worker, iface, &start->tries)) continue;
+        double cost = first_cost(worker, iface);
+        if (found && cost >= best) continue;
         struct link *link =
             weft__link_to_peer(worker, iface, address->worker, opts_of(start, iface));
         if (!link) continue;
         found = link;
         best = cost;
     }
-    return found && !is_beaten(worker, address, best) ? found : NULL;
+    return found && !is_beaten(worker, address, &start->tries, best) ? found : NULL;
 }
 
+static weft_status_t dial_choice(struct weft_worker *worker, uint64_t peer,
+                                 const struct choice *choice, const struct ep_start *start,
+                                 struct link **link_p) {
+    const struct address_entry *to = choice->entry;
+    struct link_opts opts = opts_of(start, choice->iface);
+    struct lane *lane;
+    *link_p = weft__link_to_peer(worker, choice->iface, peer, opts);
+    if (*link_p) return WEFT_OK;
+    weft_status_t st = choice->iface->ops->connect(choice->iface, to->bytes, to->len, &lane);
+    if (st < 0) return st;
+    st = weft__link_dial(worker, lane, peer, NULL, choice->why, link_p);
+    if (st == WEFT_OK) st = make_opts(*link_p, opts, to->bytes, to->len);
+    if (st < 0 || opts.survives) return st;
+    weft__rails_dialed(*link_p, to->bytes, to->len);
+    return WEFT_OK;
+}
+
+/* Notes that a call to connect by this transport failed with the status. */
+static void note_failure(struct weft_worker *worker, struct tries *tries, const struct iface *iface,
+                         weft_status_t status) {
+    char why[CAUSE_ROOM], text[CAUSE_ROOM + 64];
+    if (!weft__causes_line(status, why, sizeof why))
+        snprintf(why, sizeof why, "%s", weft_status_sentence(status));
+    snprintf(text, sizeof text, "connection by %s: %s", iface->transport->name, why);
+    struct cause *cause = weft__cause_new(worker, status, text);
+    weft__tries_add(worker, tries, status, cause);
+    weft__cause_drop(cause);
+    weft__tries_leave(tries, weft__worker_number(worker, iface));
+}
+
+/* No transport is left: the error is that of the last one tried, and names all of them. */
+static weft_status_t none_left(const struct tries *tries, const char *why) {
+    weft_status_t status = (int)tries->status;
+    if (status == WEFT_OK)
+        return weft__fail(WEFT_ERR_UNREACHABLE, "%s",
+                          *why ? why : "the two workers have no transport in common");
+    weft__cause_note(status, tries->why);
+    return status;
+}
+
+/* Bits of the worker's transports that the address names. */
+static uint16_t in_common(struct weft_worker *worker, const struct address *address) {
+    uint16_t bits = 0;
+    for (uint32_t i = 0; i < address->n; i++) {
+        const struct iface *iface = iface_of(worker, &address->entry[i]);
+        if (iface) bits |= (uint16_t)(1u << weft__worker_number(worker, iface));
+    }
+    return bits;
+}
+
+/* By the cheapest transport that reaches the peer; where a call to connect fails, by the next. */
 static weft_status_t link_to_address(struct weft_worker *worker, const void *bytes, size_t len,
                                      struct ep_start *start, struct link **link_p) {
     struct address address;
     struct choice choice;
-    struct lane *lane;
     weft_status_t st = weft__address_read(bytes, len, &address);
     if (st < 0) return st;
     start->lease = address.lease;
+    start->tries.left &= in_common(worker, &address);
     *link_p = cheapest_link(worker, &address, start);
     if (*link_p) return WEFT_OK;
 
-    choose_connection(worker, &address, &choice);
-    if (!choice.iface)
-        return weft__fail(WEFT_ERR_UNREACHABLE, "%s",
-                          choice.why[0] ? choice.why
-                                        : "the two workers have no transport in common");
-
-    struct link_opts opts = opts_of(start, choice.iface);
-    *link_p = weft__link_to_peer(worker, choice.iface, address.worker, opts);
-    if (*link_p) return WEFT_OK;
-    st = choice.iface->ops->connect(choice.iface, choice.entry->bytes, choice.entry->len, &lane);
-    if (st < 0) return st;
-    st = weft__link_dial(worker, lane, address.worker, NULL, choice.why, link_p);
-    if (st == WEFT_OK) st = make_opts(*link_p, opts, choice.entry->bytes, choice.entry->len);
-    if (st < 0 || opts.survives) return st;
-    weft__rails_dialed(*link_p, choice.entry->bytes, choice.entry->len);
-    return WEFT_OK;
+    for (;;) {
+        choose_connection(worker, &address, &start->tries, &choice);
+        if (!choice.iface) return none_left(&start->tries, choice.why);
+        st = dial_choice(worker, address.worker, &choice, start, link_p);
+        if (st == WEFT_OK) return WEFT_OK;
+        note_failure(worker, &start->tries, choice.iface, st);
+        if (!weft__tries_goes_on(st)) return none_left(&start->tries, choice.why);
+    }
 }
 
 weft_status_t weft__uri_read(struct weft_worker *worker, const char *uri, struct iface **iface_p,
@@ -163,25 +227,31 @@ static bool may_be_dialed_again(const char *to, size_t len) {
     return len > 0 || (*to && !names_descriptor(to));
 }
 
-static weft_status_t link_to_uri(struct weft_worker *worker, const char *uri,
-                                 const struct ep_start *start, struct link **link_p) {
-    struct iface *iface = NULL;
-    const char *where = NULL;
+static weft_status_t dial_uri(struct weft_worker *worker, const char *uri, struct iface *iface,
+                              const char *where, struct link_opts opts, struct link **link_p) {
     struct lane *lane;
-    weft_status_t st = weft__uri_read(worker, uri, &iface, &where);
-    if (st < 0) return st;
-    struct link_opts opts = opts_of(start, iface);
-    bool once = names_descriptor(uri);
-    *link_p = once ? NULL : weft__link_to_uri(worker, uri, opts);
-    if (*link_p) return WEFT_OK;
     if (!iface->ops->connect_uri)
         return weft__fail(WEFT_ERR_UNSUPPORTED,
                           "the transport of '%s' does not support connecting by URI", uri);
-    st = iface->ops->connect_uri(iface, where, &lane);
+    weft_status_t st = iface->ops->connect_uri(iface, where, &lane);
     if (st < 0) return st;
     st = weft__link_dial(worker, lane, 0, uri, "the URI names it", link_p);
-    if (st == WEFT_OK && once) weft__link_forget_uri(*link_p);
+    if (st == WEFT_OK && names_descriptor(uri)) weft__link_forget_uri(*link_p);
     return st == WEFT_OK ? make_opts(*link_p, opts, NULL, 0) : st;
+}
+
+static weft_status_t link_to_uri(struct weft_worker *worker, const char *uri,
+                                 struct ep_start *start, struct link **link_p) {
+    struct iface *iface = NULL;
+    const char *where = NULL;
+    weft_status_t st = weft__uri_read(worker, uri, &iface, &where);
+    if (st < 0) return st;
+    struct link_opts opts = opts_of(start, iface);
+    *link_p = names_descriptor(uri) ? NULL : weft__link_to_uri(worker, uri, opts);
+    if (*link_p) return WEFT_OK;
+    st = dial_uri(worker, uri, iface, where, opts, link_p);
+    if (st < 0) note_failure(worker, &start->tries, iface, st);
+    return st;
 }
 
 static weft_status_t dial_connection(struct weft_ep *ep) {
@@ -213,6 +283,8 @@ static weft_status_t keep_start(struct weft_ep *ep, const void *to, size_t len,
     size_t room = len ? len : strlen(to) + 1;
     ep->start = weft__alloc(ep->worker, sizeof *ep->start + room, "endpoint's start");
     if (!ep->start) return WEFT_ERR_NO_MEMORY;
+    ep->start->ep = ep;
+    weft__tries_begin(&ep->start->tries);
     ep->start->notified = params->on_ready;
     ep->start->redial = may_be_dialed_again(to, len) ? dial_connection : NULL;
     ep->start->arg = params->arg;

@@ -7,14 +7,20 @@
 #include "endpoint.h"
 #include "worker.h"
 
-struct cause *weft__cause_new(const void *worker, weft_status_t status, const char *text) {
-    size_t size = strlen(text) + 1;
+struct cause *weft__cause_join(const void *worker, const struct cause *before, weft_status_t status,
+                               const char *text) {
+    size_t size = strlen(text) + 1 + (before ? strlen(before->text) + strlen(CAUSE_THEN) : 0);
     struct cause *cause = weft__alloc(worker, sizeof *cause + size, "cause");
     if (!cause) return NULL;
     cause->users = 1;
     cause->status = status;
-    memcpy(cause->text, text, size);
+    snprintf(cause->text, size, "%s%s%s", before ? before->text : "", before ? CAUSE_THEN : "",
+             text);
     return cause;
+}
+
+struct cause *weft__cause_new(const void *worker, weft_status_t status, const char *text) {
+    return weft__cause_join(worker, NULL, status, text);
 }
 
 struct cause *weft__cause_hold(struct cause *cause) {
@@ -26,9 +32,16 @@ void weft__cause_drop(struct cause *cause) {
     if (cause && --cause->users == 0) talloc_free(cause);
 }
 
+/* The last failure is the innermost cause, so it is noted first. */
+static void note_failures(weft_status_t status, const char *text) {
+    const char *then = strstr(text, CAUSE_THEN);
+    if (then) note_failures(status, then + strlen(CAUSE_THEN));
+    (void)weft__fail_in(status, "%.*s", then ? (int)(then - text) : (int)strlen(text), text);
+}
+
 void weft__cause_note(weft_status_t status, const struct cause *cause) {
     weft__causes_clear();
-    if (cause && cause->status == status) (void)weft__fail(status, "%s", cause->text);
+    if (cause && cause->status == status) note_failures(status, cause->text);
 }
 
 void weft__peer_text(const struct link *link, char buf[PEER_ROOM]) {
@@ -67,5 +80,5 @@ void weft__ep_cause(struct weft_ep *ep, weft_status_t status, const char *what) 
     if (ep->cause) return;
     if (ep->link) weft__peer_text(ep->link, peer);
     snprintf(text, sizeof text, "%s: %.*s", peer, CAUSE_ROOM, what);
-    ep->cause = weft__cause_new(ep->worker, status, text);
+    ep->cause = weft__cause_join(ep->worker, ep->start ? ep->start->tries.why : NULL, status, text);
 }

@@ -15,15 +15,20 @@ struct cause {
 };
 
 enum { CAUSE_ROOM = 320, PEER_ROOM = 192 };
+/* Stands between the failures of several tries in one text. */
+#define CAUSE_THEN "; then "
 
 /* A cause with one user, below `worker`. NULL when memory runs out: the failure is then
  * described without it. */
 struct cause *weft__cause_new(const void *worker, weft_status_t status, const char *text);
+/* The same, with the text of a failure before it; `before` may be NULL. */
+struct cause *weft__cause_join(const void *worker, const struct cause *before, weft_status_t status,
+                               const char *text);
 struct cause *weft__cause_hold(struct cause *cause); /* one user more; NULL is nothing */
 void weft__cause_drop(struct cause *cause);
 
-/* Sets the thread's causes to this one if it is of `status`, and otherwise to none. Call it
- * before a callback. */
+/* Sets the thread's causes to this one if it is of `status`, and otherwise to none. Each failure of
+ * its text is a cause of its own. Call it before a callback. */
 void weft__cause_note(weft_status_t status, const struct cause *cause);
 
 /* "worker 0123456789abcdef at 127.0.0.1:7000 (tcp)", for log lines and causes. */
@@ -32,7 +37,8 @@ void weft__peer_text(const struct link *link, char buf[PEER_ROOM]);
 /* The cause of a link's loss: what the thread's causes say of link->status, or a sentence for
  * that status. */
 struct cause *weft__cause_of_link(const struct link *link);
-/* Gives the endpoint a cause of its own, of `status`, if it has none yet: "worker … at …: what". */
+/* Gives the endpoint a cause of its own, of `status`, if it has none yet: "worker … at …: what",
+ * behind the tries before that failed (tries.h). */
 void weft__ep_cause(struct weft_ep *ep, weft_status_t status, const char *what);
 
 #endif

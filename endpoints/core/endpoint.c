@@ -29,6 +29,11 @@ void weft__ep_notify_later(struct weft_ep *ep, uint32_t notice) {
     weft__job_post(worker->reactor, &worker->notify);
 }
 
+static void free_start(struct ep_start *start) {
+    if (start) weft__tries_end(&start->tries);
+    talloc_free(start);
+}
+
 static void leave_due(struct weft_ep *ep, struct list *to) {
     list_remove(&ep->of_worker);
     list_append(to, &ep->of_worker);
@@ -43,7 +48,7 @@ static void notify_closed(struct weft_ep *ep) {
     weft_status_t status = (int)ep->close_status;
     list_remove(&ep->of_worker);
     weft__ep_features_free(ep); /* not earlier: the program could unpack keys until now */
-    talloc_free(ep->start);
+    free_start(ep->start);
     talloc_free(ep->tags);
     talloc_free(ep->stream);
     talloc_free(ep->rma);
@@ -65,7 +70,7 @@ static void notify_start(struct weft_ep *ep) {
     ep->start = NULL;
     if (start->notified) start->notified(ep, start->arg);
     weft__program_returned(ep->worker->reactor);
-    talloc_free(start);
+    free_start(start);
 }
 
 void weft__ep_notify(struct weft_ep *ep) {
@@ -254,6 +259,12 @@ static void end_ep(struct weft_ep *ep) {
     weft__ep_notify_later(ep, NOTICE_CLOSED);
 }
 
+static void refuse(struct weft_ep *ep) {
+    if (ep->start) weft__timer_stop(ep->worker->reactor, &ep->start->tries.due);
+    install_ops(ep, ep->worker->features->refuse);
+    weft__ep_features_refuses(ep);
+}
+
 static void ep_effect(struct fsm *m, unsigned effect) {
     struct weft_ep *ep = list_of(m, struct weft_ep, core.fsm);
     switch ((enum ep_effect)effect) {
@@ -268,10 +279,7 @@ static void ep_effect(struct fsm *m, unsigned effect) {
         note_end(ep, ep->status);
         weft__ep_notify_later(ep, NOTICE_ERROR);
         break;
-    case EP_FX_REFUSE:
-        install_ops(ep, ep->worker->features->refuse);
-        weft__ep_features_refuses(ep);
-        break;
+    case EP_FX_REFUSE: refuse(ep); break;
     case EP_FX_FAIL: fail_requests(ep); break;
     case EP_FX_WATCH: watch_requests(ep); break;
     case EP_FX_END: end_ep(ep); break;
@@ -380,7 +388,7 @@ void weft__ep_leave_worker(struct weft_ep *ep) {
     weft__timer_stop(ep->worker->reactor, &ep->timer);
     weft__idmap_remove(&ep->worker->eps, weft__ep_id(ep));
     list_remove(&ep->of_worker);
-    talloc_free(ep->start);
+    free_start(ep->start);
     weft__cause_drop(ep->cause);
 }
 
@@ -406,61 +414,13 @@ void weft__ep_dialed(struct weft_ep *ep) {
     if (link_is_up(&ep->link->core.fsm)) weft__ep_link_up(ep);
 }
 
-/*
- * The peer closed an unused link while this endpoint joined it. Or a listener, which the program
- * named by its URI, cut a connection that was not up yet, as it does when it closes: then another
- * process may listen at that place.
- */
-bool weft__ep_may_redial(const struct weft_ep *ep, weft_status_t status) {
-    const struct ep_start *start = ep->start;
-    if (!start || !start->redial) return false;
-    if (status == WEFT_ERR_PEER_CLOSED) return ep_is_opening(&ep->core.fsm);
-    bool by_uri = start->dial_len == 0 && start->mode != WEFT_ERRORS_FAILOVER;
-    return status == WEFT_ERR_PEER_FAILED && ep_is_waiting(&ep->core.fsm) && by_uri &&
-           !start->redialed;
-}
-
-/* Without a link, as now, it joins another one to the same place. */
-static weft_status_t redial(struct weft_ep *ep) {
-    weft_status_t st = ep->start->redial(ep);
-    if (st < 0) return st;
-    step_ep(ep, EP_EV_REDIAL);
-    weft__ep_dialed(ep);
-    return WEFT_OK;
-}
-
-void weft__ep_link_gone(struct weft_ep *ep, weft_status_t status) {
-    weft__link_leave(ep);
-    if (weft__ep_may_redial(ep, status)) {
-        if (status == WEFT_ERR_PEER_FAILED) ep->start->redialed = true;
-        status = redial(ep);
-        if (status == WEFT_OK) return;
-    }
+void weft__ep_lose(struct weft_ep *ep, weft_status_t status, struct cause *why) {
     ep->core.peer = 0;
-    if (!ep->cause) ep->cause = weft__cause_hold(ep->worker->losing);
+    if (!ep->cause) ep->cause = weft__cause_hold(why);
     if (ep->status == WEFT_OK) ep->status = status;
     note_end(ep, status);
     step_ep(ep, EP_EV_GONE);
     take_back_offers(ep);
-}
-
-/* What it has sent over this link alone would not be sent again. */
-static bool may_ask_successor(const struct weft_ep *ep, weft_status_t status) {
-    const struct ep_start *start = ep->start;
-    return status == WEFT_ERR_REFUSED && ep_is_opening(&ep->core.fsm) && start && start->redial &&
-           start->dial_len == 0 && start->refused_by != ep->link->peer && !start->has_sent;
-}
-
-bool weft__ep_asks_successor(struct weft_ep *ep, weft_status_t status) {
-    if (!may_ask_successor(ep, status)) return false;
-    ep->start->refused_by = ep->link->peer;
-    weft__link_forget_uri(ep->link);
-    weft__link_leave(ep);
-    weft_status_t st = redial(ep);
-    if (st == WEFT_OK) return true;
-    weft__ep_cause(ep, st, "the listener there is closed, and no other was found");
-    weft__ep_link_gone(ep, st);
-    return true;
 }
 
 /* ---- messages that name it */

@@ -9,6 +9,7 @@
 #include "link.h"
 #include "machines.h"
 #include "request.h"
+#include "tries.h"
 
 struct stub;   /* base/stub.h */
 struct cause;  /* cause.h */
@@ -46,8 +47,9 @@ enum {
 struct ep_start {
     void (*notified)(weft_ep_t *, void *); /* on_ready, or on_endpoint */
     void *arg;
-    weft_status_t (*redial)(struct weft_ep *ep); /* dialed: joins another link to the same place */
-    bool redialed; /* after a connection that broke before it was up: that is tried once */
+    struct weft_ep *ep;                          /* whose start it is */
+    weft_status_t (*redial)(struct weft_ep *ep); /* dialed: joins another link to the same peer */
+    struct tries tries;
     bool has_sent; /* a message that needs no half of the peer's */
     weft_error_mode_t mode;
     uint32_t heartbeat_ms;
@@ -148,7 +150,9 @@ unsigned weft__eps_notify(struct weft_worker *worker, unsigned most);
 void weft__ep_link_up(struct weft_ep *ep);
 void weft__ep_dialed(struct weft_ep *ep); /* It has a link, which may be up already. */
 void weft__ep_link_gone(struct weft_ep *ep, weft_status_t status);
-/* Does it dial again when its link is lost with this status? */
+/* It has no link any more, and gets none. `why`: its cause, unless it has one; or NULL. */
+void weft__ep_lose(struct weft_ep *ep, weft_status_t status, struct cause *why);
+/* Does it dial again when its link, which it has not left yet, is lost with this status? */
 bool weft__ep_may_redial(const struct weft_ep *ep, weft_status_t status);
 /*
  * The listener that its URI names has closed since the connection was made, and the peer refuses

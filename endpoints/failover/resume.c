@@ -7,6 +7,7 @@
 #include "peer_process.h"
 #include "resume_steps.h"
 #include <endpoints/core/cause.h>
+#include <endpoints/core/pace.h>
 #include <endpoints/core/worker.h>
 #include <endpoints/memory/rkey.h>
 #include <endpoints/transfer/rails.h>
@@ -222,17 +223,10 @@ static void disarm(struct retain *r) {
     weft__process_unwatch(retain_reactor(r), &r->process);
 }
 
-/* The first try is due at once, each later one after a pause twice as long. */
-static uint64_t next_wait(uint64_t *of) {
-    uint64_t wait = *of;
-    *of = wait == 0 ? RETAIN_FIRST : wait > RETAIN_LAST / 2 ? RETAIN_LAST : 2 * wait;
-    return wait;
-}
-
 static void again(struct retain *r) {
     struct reactor *reactor = retain_reactor(r);
     if (!r->link->dialed) return;
-    uint64_t wait = next_wait(&r->back_off);
+    uint64_t wait = weft__pace_next(&r->back_off);
     if (weft__timer_start(reactor, &r->due, weft__now(reactor) + wait) == WEFT_OK) return;
     r->fails = WEFT_ERR_NO_MEMORY;
     retain_later(r);
@@ -377,7 +371,7 @@ void weft__retain_broke(struct retain *r, weft_status_t status) {
 void weft__retain_awaits_memory(struct retain *r, weft_status_t status) {
     struct reactor *reactor = retain_reactor(r);
     weft_context_t *context = r->link->worker->context;
-    uint64_t now = weft__now(reactor), wait = next_wait(&r->memory_wait),
+    uint64_t now = weft__now(reactor), wait = weft__pace_next(&r->memory_wait),
              most = weft__setting_u64(context, SETTING_FAILOVER_TIMEOUT) * NS_PER_MS;
     if (!r->cause)
         r->cause =

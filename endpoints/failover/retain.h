@@ -30,9 +30,7 @@ enum {
     /* refused tries in a row after which the peer is considered dead */
     RETAIN_REFUSED = 3
 };
-#define RETAIN_ACK_DELAY (10 * NS_PER_MS) /* ns that an acknowledgement waits for more messages */
-#define RETAIN_FIRST     NS_PER_MS        /* ns until the second try; doubled with each */
-#define RETAIN_LAST      (250 * NS_PER_MS)
+#define RETAIN_ACK_DELAY (10 * NS_PER_MS)   /* ns that an acknowledgement waits for more messages */
 #define RETAIN_TRY       (2000 * NS_PER_MS) /* ns that a try may take */
 /* ns after which a lane was of use, whatever it brought */
 #define RETAIN_LASTED (1000 * NS_PER_MS)

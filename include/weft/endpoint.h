@@ -77,7 +77,9 @@ typedef struct weft_ep_params {
  * then. INVALID_PARAM if FD is no such socket.
  *
  * Returns WEFT_OK and the handle at once. Sends are queued, in order, until the peer answers. A
- * later failure is reported by on_error.
+ * later failure is reported by on_error. A connection that breaks before it is up, as one does
+ * whose listener closes, is dialed again until the connect's time has passed (TIMED_OUT), after
+ * pauses of 250 ms at most. A place where no one listens any more is REFUSED.
  *
  * A busy connection may be moved to a faster lane. Between processes of one host and user, tcp://
  * then continues over shared memory (weft_ep_info_t.connected_by). The setting
@@ -94,7 +96,12 @@ WEFT_API weft_status_t weft_connect_sized(size_t params_size, weft_worker_t *wor
 
 /*
  * Opens an endpoint to a worker's address (weft_worker_address), over the cheapest transport that
- * reaches it. Otherwise as weft_connect. Errors: also UNREACHABLE if no transport reaches it.
+ * reaches it. If that one fails while it connects, the next one that reaches it is tried, within
+ * the same time. The error, here or in on_error, is then that of the last one, and the causes name
+ * each transport that was tried and why it failed. A peer that has answered is not asked by another
+ * transport: AUTH, VERSION, PROTOCOL, REJECTED.
+ *
+ * Otherwise as weft_connect. Errors: also UNREACHABLE if no transport reaches it.
  */
 #define weft_connect_address(...) weft_connect_address_sized(sizeof(weft_ep_params_t), __VA_ARGS__)
 WEFT_API weft_status_t weft_connect_address_sized(size_t params_size, weft_worker_t *worker,

@@ -20,6 +20,7 @@ struct side {
     uint8_t other;   /* A: whose half; B, C: A */
     uint8_t gone;    /* the link, for this side */
     uint8_t closing; /* the user asked */
+    uint8_t paused;  /* A: it has left the first link, and not dialed the second */
 };
 static struct side *side_of(const struct explore_world *w, unsigned peer) {
     return (struct side *)w->peer[peer];
@@ -54,6 +55,19 @@ static bool may_redial(const struct explore_world *w, unsigned peer) {
 static void redial(struct explore_world *w, unsigned peer) {
     explore_drop(w, A, false);
     side_of(w, A)->other = C;
+}
+static bool has_paused(const struct explore_world *w, unsigned peer) {
+    return side_of(w, A)->paused;
+}
+/* Until then it has no link: what came is lost with the one that broke. */
+static void pause_before_redial(struct explore_world *w, unsigned peer) {
+    redial(w, peer);
+    side_of(w, A)->paused = 1;
+    side_of(w, A)->gone = 1;
+}
+static void redial_paused(struct explore_world *w, unsigned peer) {
+    side_of(w, A)->paused = 0;
+    side_of(w, A)->gone = 0;
 }
 
 /* ---- the user */
@@ -104,8 +118,15 @@ static const struct explore_local locals[] = {
      .when = may_redial,
      .before = redial,
      .rescue = true},
+    {.event = EP_EV_PAUSE,
+     .states = IN(WAIT),
+     .when = may_redial,
+     .before = pause_before_redial,
+     .rescue = true},
+    {.event = EP_EV_REDIAL, .states = IN(PAUSED), .when = has_paused, .before = redial_paused},
+    {.event = EP_EV_GONE, .states = IN(PAUSED), .rescue = true}, /* the dial was refused */
     {.event = EP_EV_TIMEOUT,
-     .states = IN(WAIT) | IN(OPENING) | IN(DRAIN) | IN(LOST),
+     .states = IN(WAIT) | IN(PAUSED) | IN(OPENING) | IN(DRAIN) | IN(LOST),
      .rescue = true},
 };
 /* The peer's half is made by OPEN, and has no dial of its own to repeat. */

@@ -37,14 +37,14 @@ static inline void fail_next(unsigned call) {
     failing = &own;
 }
 
-static void *shared_memory(size_t len) {
+static inline void *shared_memory(size_t len) {
     void *at = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     CHECK(at != MAP_FAILED);
     return at;
 }
 
 /* Runs `life` in a process of its own, with that call to fail. Returns whether it ended well. */
-static bool life_ends_well(void (*life)(void *arg), void *arg, unsigned call, unsigned at) {
+static inline bool life_ends_well(void (*life)(void *arg), void *arg, unsigned call, unsigned at) {
     int status;
     static struct failing *shared;
     if (!shared) shared = shared_memory(sizeof *shared);
@@ -64,8 +64,9 @@ static bool life_ends_well(void (*life)(void *arg), void *arg, unsigned call, un
 
 /* The first call of each of `n` functions fails (`every`: each call), one in each life. `ends_well`
  * plays a life. */
-static void each_fails_once(unsigned n, bool every,
-                            bool (*ends_well)(void *arg, unsigned call, unsigned at), void *arg) {
+static inline void each_fails_once(unsigned n, bool every,
+                                   bool (*ends_well)(void *arg, unsigned call, unsigned at),
+                                   void *arg) {
     unsigned n_calls[MOST_CALLS], n_bad = 0;
     CHECK(ends_well(arg, 0, 0));
     memcpy(n_calls, failing->n_calls, sizeof n_calls);
