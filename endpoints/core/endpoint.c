@@ -517,10 +517,20 @@ weft_worker_t *weft_ep_worker(const weft_ep_t *ep) {
     return ep ? ep->worker : NULL;
 }
 
-void weft_ep_on_error(weft_ep_t *ep, void (*on_error)(weft_ep_t *, weft_status_t, void *),
-                      void *arg) {
-    /* no error callback comes any more */
-    if (!ep || weft__worker_check(ep->worker) < 0 || ep->closing) return;
+/* An associated endpoint is closed by its association, and its callbacks are the program's. */
+static bool is_teams(const struct weft_ep *ep) {
+    return ep->owned && !ep->outlives;
+}
+
+weft_status_t weft_ep_on_error(weft_ep_t *ep, void (*on_error)(weft_ep_t *, weft_status_t, void *),
+                               void *arg) {
+    if (!ep) return weft__fail(WEFT_ERR_INVALID_PARAM, "ep is NULL");
+    weft_status_t st = weft__worker_check(ep->worker);
+    if (st < 0) return st;
+    if (ep->closing) return weft__fail(WEFT_ERR_CLOSED, "the endpoint is closing");
+    if (is_teams(ep))
+        return weft__fail(WEFT_ERR_BUSY, "the endpoint's team learns of its loss by on_error");
     ep->on_error = on_error;
     ep->arg = arg;
+    return WEFT_OK;
 }

@@ -159,10 +159,12 @@ WEFT_API weft_worker_t *weft_ep_worker(const weft_ep_t *ep);
 
 /*
  * Sets on_error and arg of an endpoint, usually of one that a listener or a peer opened. NULL
- * removes the callback. It has no effect once the endpoint is closing.
+ * removes the callback. Errors: BUSY if the endpoint is a team's (weft_team_ep), which learns of
+ * the loss of a member by it; CLOSED once the endpoint is closing.
  */
-WEFT_API void weft_ep_on_error(weft_ep_t *ep, void (*on_error)(weft_ep_t *, weft_status_t, void *),
-                               void *arg);
+WEFT_API weft_status_t weft_ep_on_error(weft_ep_t *ep,
+                                        void (*on_error)(weft_ep_t *, weft_status_t, void *),
+                                        void *arg);
 
 typedef struct weft_ep_info {
     const char *state;     /* state of the endpoint's machine */

@@ -276,9 +276,9 @@ WEFT_API uint32_t weft_team_size(const weft_team_t *team);
  * of the team. NULL for a rank out of range, a member that cannot be reached, a team that is
  * closing, and before the exchange has ended.
  *
- * The endpoint is the team's, which closes it: weft_ep_close returns BUSY. Do not set its on_error,
- * by which the team learns of a loss; weft_team_describe has what the team knows. The endpoint's
- * user pointer is the program's.
+ * The endpoint is the team's, which closes it and learns of a loss by its on_error: weft_ep_close
+ * and weft_ep_on_error return BUSY. weft_team_describe has what the team knows. The endpoint's user
+ * pointer is the program's.
  *
  * Each side opens its own endpoint. A message that a member sends over its own endpoint therefore
  * arrives here over another endpoint (the handler's `ep`, weft_tag_info_t.ep). Reply on that one,

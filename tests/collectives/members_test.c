@@ -54,6 +54,18 @@ TEST(an_endpoint_of_a_team_is_closed_by_the_team_alone) {
     }
 }
 
+static void on_ep_error(weft_ep_t *ep, weft_status_t status, void *arg) {}
+TEST(the_on_error_of_a_teams_endpoint_is_the_teams) {
+    for (unsigned i = 0; i < 3; i++) {
+        struct crew c;
+        crew_up(&c, 2, ways[i][0], ways[i][1], ways[i][2]);
+        weft_ep_t *ep = weft_team_ep(c.rank[0].team, 1);
+        CHECK_EQ(weft_ep_on_error(ep, on_ep_error, NULL), WEFT_ERR_BUSY);
+        CHECK_EQ(weft_ep_on_error(ep, NULL, NULL), WEFT_ERR_BUSY);
+        crew_down(&c);
+    }
+}
+
 /* In the callback the failure is described with its reason. */
 static char described[512];
 static void describe_outcome(weft_status_t status, void *arg) {
