@@ -119,6 +119,7 @@ static weft_status_t listener_open(struct shm_iface *iface, const char *name, bo
         talloc_free(listener);
         return st;
     }
+    weft__shm_sweep(iface->self.directory);
     *listener_p = listener;
     return WEFT_OK;
 }
@@ -162,7 +163,6 @@ static weft_status_t address_iface(struct iface *i, void *buf, size_t *len_p) {
                                              SETTING_LISTEN_BACKLOG, INT32_MAX);
         weft_status_t st = listener_open(iface, name, true, backlog, NULL, &iface->self.own);
         if (st < 0) return st;
-        weft__shm_sweep(iface->self.directory);
     }
     struct shm_address a = {.version = SHM_VERSION,
                             .uid = geteuid(),

@@ -162,27 +162,41 @@ enum {
     LOCK_PAUSE_US = 1000
 }; /* the lock is held for microseconds, but its holder may lose the processor */
 
-/* Binds under a lock on the directory: only one process may replace the socket of a dead
- * process. */
+/* The lock of a directory: only its holder may replace or remove the socket of a dead process by
+ * whose name others may listen. -1 with errno: it was not free in so many tries. */
+static int lock_directory(const char *directory, unsigned tries) {
+    int lock = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (lock < 0) return -1;
+    while (flock(lock, LOCK_EX | LOCK_NB) < 0) {
+        int error = errno;
+        if (--tries > 0) {
+            usleep(LOCK_PAUSE_US);
+            continue;
+        }
+        close(lock);
+        errno = error;
+        return -1;
+    }
+    return lock;
+}
+
+/* A child that was forked since then shares the lock. Keeps errno. */
+static void unlock_directory(int lock) {
+    int error = errno;
+    flock(lock, LOCK_UN);
+    close(lock);
+    errno = error;
+}
+
 static int bind_alone(int fd, const struct sockaddr_un *at, int backlog) {
     char directory[108];
     snprintf(directory, sizeof directory, "%s", at->sun_path);
     *strrchr(directory, '/') = 0;
-    int lock = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int lock = lock_directory(directory, LOCK_TRIES);
     if (lock < 0) return -1;
-    int st = -1;
-    for (int tries = 0; tries < LOCK_TRIES; tries++) {
-        if (flock(lock, LOCK_EX | LOCK_NB) == 0) {
-            st = bind_fresh(fd, at);
-            if (st == 0) st = listen_at(fd, at, backlog);
-            break;
-        }
-        usleep(LOCK_PAUSE_US);
-    }
-    int error = errno;
-    flock(lock, LOCK_UN); /* a child that was forked since then shares the lock */
-    close(lock);
-    errno = error;
+    int st = bind_fresh(fd, at);
+    if (st == 0) st = listen_at(fd, at, backlog);
+    unlock_directory(lock);
     return st;
 }
 
@@ -208,27 +222,58 @@ weft_status_t weft__shm_bind(const char *path, bool own, int backlog, int *fd_p)
 
 /* ---- sockets of dead processes ---- */
 
-static bool is_left_behind(const char *directory, const char *name, char path[108]) {
+struct sweep {
+    const char *directory;
+    int lock;  /* -1: another process has it, and may be binding a name */
+    int probe; /* a socket of another type than listeners have */
+};
+
+/* Linux answers a socket of another type that the place has one, without a word to its owner.
+ * Other kernels may refuse it as they refuse all where none is, so a refusal is asked for twice. */
+static bool is_bound(const struct sweep *sweep, const char *path) {
     struct sockaddr_un at = {.sun_family = AF_UNIX};
-    int pid;
-    if (sscanf(name, SHM_OWN_NAME_PID, &pid) != 1 || pid <= 0 || pid == getpid()) return false;
-    if (kill(pid, 0) == 0 || errno != ESRCH) return false;
-    if (snprintf(path, 108, "%s/%s", directory, name) >= 108) return false;
-    snprintf(at.sun_path, sizeof at.sun_path, "%s", path);
-    return !has_listener(&at); /* its process may live in another pid namespace */
+    strcpy(at.sun_path, path);
+    int st = connect(sweep->probe, (const struct sockaddr *)&at, sizeof at);
+    return st == 0 || errno != ECONNREFUSED || has_listener(&at);
 }
 
-static unsigned sweep_directory(DIR *dir, const char *directory) {
+/* A worker's own name has its pid, and is bound without the lock. */
+static bool may_be_dead(const struct sweep *sweep, const char *name) {
+    int pid;
+    if (sscanf(name, SHM_OWN_NAME_PID, &pid) != 1) return sweep->lock >= 0;
+    return pid > 0 && pid != getpid() && kill(pid, 0) < 0 && errno == ESRCH;
+}
+
+/* The process of a worker's own name may live in another pid namespace, so its socket decides. */
+static bool is_left_behind(const struct sweep *sweep, const char *name, char path[108]) {
+    struct stat st;
+    if (*name == '.' || !may_be_dead(sweep, name)) return false;
+    if (snprintf(path, 108, "%s/%s", sweep->directory, name) >= 108) return false;
+    return lstat(path, &st) == 0 && S_ISSOCK(st.st_mode) && !is_bound(sweep, path);
+}
+
+static unsigned sweep_entries(DIR *dir, const struct sweep *sweep) {
     char path[108];
     unsigned n = 0;
     for (struct dirent *entry; (entry = readdir(dir)) != NULL; n++)
-        if (is_left_behind(directory, entry->d_name, path)) unlink(path);
+        if (is_left_behind(sweep, entry->d_name, path)) unlink(path);
     return n;
 }
 
-enum { SWEEP_ENTRIES = 16 }; /* directory entries for each worker between two sweeps */
+static unsigned sweep_directory(DIR *dir, const char *directory) {
+    struct sweep sweep = {.directory = directory,
+                          .probe = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0)};
+    if (sweep.probe < 0) return 0;
+    sweep.lock = lock_directory(directory, 1);
+    unsigned n = sweep_entries(dir, &sweep);
+    if (sweep.lock >= 0) unlock_directory(sweep.lock);
+    close(sweep.probe);
+    return n;
+}
 
-/* The more entries a sweep finds, the more workers of this process skip it afterwards. So a
+enum { SWEEP_ENTRIES = 16 }; /* directory entries for each listener between two sweeps */
+
+/* The more entries a sweep finds, the more listeners of this process skip it afterwards. So a
  * thousand workers do not look at a thousand sockets each. */
 void weft__shm_sweep(const char *directory) {
     /* the directory's hash, and how many calls may still skip the sweep */

@@ -22,7 +22,8 @@ weft_status_t weft__shm_host(uint8_t host[16]);
 /* A listening socket at `path`. `own`: the name belongs to one worker, so no other process wants
  * it. */
 weft_status_t weft__shm_bind(const char *path, bool own, int backlog, int *fd_p);
-/* Removes the workers' sockets of processes that died. */
+/* Removes the sockets, of workers and of named listeners, whose processes died. A name that another
+ * process binds now is left to it. */
 void weft__shm_sweep(const char *directory);
 
 #endif
