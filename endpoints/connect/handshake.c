@@ -11,12 +11,13 @@
 
 void weft__link_handshake(struct link *link) {
     struct wire_message m;
-    struct wire_hello hello = {
-        .version = WIRE_VERSION,
-        .flags = (link->dialed ? link->flags : 0) | weft__lanes_hello(link) | WIRE_HELLO_ANSWERS |
-                 WIRE_HELLO_PARTS | WIRE_HELLO_EXPOSURES | WIRE_HELLO_DEVICES | WIRE_HELLO_LEASES,
-        .listener = link->listener,
-        .worker = link->worker->id};
+    struct wire_hello hello = {.version = WIRE_VERSION,
+                               .flags = (link->dialed ? link->flags : 0) | weft__lanes_hello(link) |
+                                        WIRE_HELLO_ANSWERS | WIRE_HELLO_PARTS |
+                                        WIRE_HELLO_EXPOSURES | WIRE_HELLO_DEVICES |
+                                        WIRE_HELLO_LEASES | WIRE_HELLO_CAUSES,
+                               .listener = link->listener,
+                               .worker = link->worker->id};
     weft__retain_handshake(link, &hello);
     weft__wire_hello(&m, hello);
     weft__link_control(link, &m);

@@ -106,12 +106,19 @@ void weft__withdraw_offer(struct weft_request *req) {
     weft__link_control(req->ep->link, &m);
 }
 
+/* What the peer learns of a message that ended so here: a failure, or that it was taken back. */
+static weft_status_t reason_for_peer(const struct link *link, weft_status_t status) {
+    bool taken_back = status >= 0 || status == WEFT_ERR_TIMED_OUT || status == WEFT_ERR_CLOSED;
+    return taken_back || !(link->peer_flags & WIRE_HELLO_CAUSES) ? WEFT_ERR_CANCELLED : status;
+}
+
 /* If it ends half way, the requester stops waiting. */
 void weft__release_send(struct weft_request *req) {
     struct wire_message m;
     weft__put_req_end(req);
     if (!req->peer_id || weft__rails_all_sent(req) || !req->ep->link) return;
-    weft__wire_one(&m, WIRE_GONE, req->peer_id);
+    weft_status_t why = reason_for_peer(req->ep->link, req->status);
+    weft__wire_gone(&m, (struct wire_gone){req->peer_id, why});
     weft__link_control(req->ep->link, &m);
 }
 
@@ -135,9 +142,9 @@ struct weft_request *weft__waiting_of(struct link *link, uint32_t id) {
     return req && request_is_waiting(&req->core.fsm) ? req : NULL;
 }
 
-void weft__send_gone(struct link *link, uint32_t to) {
+void weft__send_gone(struct link *link, uint32_t to, weft_status_t why) {
     struct wire_message m;
-    weft__wire_one(&m, WIRE_GONE, to);
+    weft__wire_gone(&m, (struct wire_gone){to, reason_for_peer(link, why)});
     weft__link_answer(link, &m);
 }
 
@@ -154,11 +161,11 @@ void weft__on_cts(struct link *link, struct lane *lane, const struct wire_cts *c
     }
     struct weft_request *req = request_of_lane(lane, cts->request, true);
     if (!req || request_is_done(&req->core.fsm)) {
-        weft__send_gone(link, cts->to);
+        weft__send_gone(link, cts->to, req ? req->status : WEFT_ERR_CANCELLED);
         return;
     }
     if (request_is_ending(&req->core.fsm)) {
-        weft__send_gone(link, cts->to);
+        weft__send_gone(link, cts->to, req->status);
         weft__request_offer_over(req);
         return;
     }
@@ -355,12 +362,13 @@ void weft__on_data(struct lane *lane, unsigned id, const void *data, size_t len)
     }
 }
 
-void weft__on_gone(struct link *link, struct lane *lane, const struct wire_one *one) {
-    if (weft__put_gone(link, one->request)) return;
-    struct weft_request *req = request_of_lane(lane, one->request, false);
-    if (!req) link->worker->transfer_users->late_data(link, one->request, SIZE_MAX);
+void weft__on_gone(struct link *link, struct lane *lane, const struct wire_gone *gone) {
+    if (weft__put_gone(link, gone->to)) return;
+    struct weft_request *req = request_of_lane(lane, gone->to, false);
+    if (!req) link->worker->transfer_users->late_data(link, gone->to, SIZE_MAX);
     if (req && !req->kind->message) req->rma.answered = true;
-    if (req && request_is_waiting(&req->core.fsm)) weft__request_stop(req, WEFT_ERR_CANCELLED);
+    if (req && request_is_waiting(&req->core.fsm))
+        weft__request_stop(req, (weft_status_t)gone->status);
 }
 
 /* The classes of messages are asked in turn; each offer belongs to one. */

@@ -9,6 +9,7 @@
 
 struct wire_cts;
 struct wire_fin;
+struct wire_gone;
 struct wire_one;
 struct wire_rts;
 
@@ -48,7 +49,7 @@ struct weft_request *weft__offer_of(struct link *link, uint32_t id);
 /* The offered send by that id that waits for the peer, or NULL. */
 struct weft_request *weft__waiting_of(struct link *link, uint32_t id);
 /* Sends GONE: the requested bytes will not come, or not all of them. */
-void weft__send_gone(struct link *link, uint32_t to);
+void weft__send_gone(struct link *link, uint32_t to, weft_status_t why);
 
 /* A receive of `req->len` bytes, accepted and bound to its endpoint, takes the offer
  * `req->peer_id`. */
@@ -64,7 +65,7 @@ void weft__on_cts(struct link *link, struct lane *lane, const struct wire_cts *c
 void weft__on_data(struct lane *lane, unsigned id, const void *data, size_t len);
 void weft__on_fin(struct link *link, struct lane *lane, const struct wire_fin *fin);
 void weft__on_cancel(struct link *link, struct lane *lane, const struct wire_one *one);
-void weft__on_gone(struct link *link, struct lane *lane, const struct wire_one *one);
+void weft__on_gone(struct link *link, struct lane *lane, const struct wire_gone *gone);
 void weft__on_unknown(struct lane *lane, unsigned id, const void *data, size_t len);
 
 #endif

@@ -86,7 +86,7 @@ static void over(struct completion *completion, weft_status_t status) {
     weft__wire_put_done(&m);
     if (status == WEFT_OK) weft__link_answer(put_req->link, &m);
     if (status == WEFT_ERR_CANCELLED && put_req->to && put_req->req->ep->link)
-        weft__send_gone(put_req->link, put_req->to);
+        weft__send_gone(put_req->link, put_req->to, WEFT_ERR_CANCELLED);
     put_req->req->put_req = NULL;
     talloc_free(put_req);
 }
@@ -137,5 +137,5 @@ void weft__on_put_req(struct link *link, struct lane *lane, const struct wire_pu
     if (st == WEFT_ERR_PROTOCOL)
         weft__link_violation(link, "put request");
     else if (st < 0 && asked->to)
-        weft__send_gone(link, asked->to);
+        weft__send_gone(link, asked->to, WEFT_ERR_CANCELLED);
 }

@@ -54,6 +54,21 @@ bool weft__wire_read_one(const void *p, size_t len, struct wire_one *v) {
     return read_all(&c);
 }
 
+/* CANCELLED is what the shorter form means. */
+void weft__wire_gone(struct wire_message *m, struct wire_gone v) {
+    struct cursor c = writing(m, WIRE_GONE);
+    put(&c, v.to, 4);
+    if (v.status != WEFT_ERR_CANCELLED) put(&c, (uint32_t)v.status, 4);
+    written(m, &c);
+}
+
+bool weft__wire_read_gone(const void *p, size_t len, struct wire_gone *v) {
+    struct cursor c = reading(p, len);
+    v->to = (uint32_t)get(&c, 4);
+    v->status = c.left ? (int32_t)read_status(&c) : WEFT_ERR_CANCELLED;
+    return read_all(&c) && v->status < 0;
+}
+
 static void write_credit(struct wire_message *m, enum wire_id id, struct wire_credit v) {
     struct cursor c = writing(m, id);
     put(&c, v.ep, 4);

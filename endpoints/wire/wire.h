@@ -125,7 +125,11 @@ struct wire_empty {
 }; /* PING, PUT_DONE: the id says all */
 struct wire_one {
     uint32_t request;
-}; /* CANCEL: the offer's; GONE: the asker's; CLOSE: the endpoint */
+}; /* CANCEL: the offer's; CLOSE: the endpoint */
+struct wire_gone {
+    uint32_t to;    /* the asker's request */
+    int32_t status; /* CANCELLED: the sender took it back. Other errors: that is why it failed */
+};
 struct wire_credit {
     uint32_t ep, pad;
     uint64_t bytes;
@@ -160,7 +164,9 @@ enum {
     /* reads offers that name device memory (device_fetch.h); each side sets it for itself */
     WIRE_HELLO_DEVICES = 512,
     /* reads an OPEN that names a lease; each side sets it for itself */
-    WIRE_HELLO_LEASES = 1024
+    WIRE_HELLO_LEASES = 1024,
+    /* reads a GONE that says why; each side sets it for itself */
+    WIRE_HELLO_CAUSES = 2048
 };
 enum { WIRE_TICKET = 16 };
 struct wire_hello {
@@ -248,6 +254,7 @@ struct wire_message {
 void weft__wire_cts(struct wire_message *m, struct wire_cts v);
 void weft__wire_fin(struct wire_message *m, struct wire_fin v);
 void weft__wire_one(struct wire_message *m, enum wire_id id, uint32_t request);
+void weft__wire_gone(struct wire_message *m, struct wire_gone v);
 void weft__wire_credit(struct wire_message *m, struct wire_credit v);
 void weft__wire_stream_credit(struct wire_message *m, struct wire_credit v); /* read as credit is */
 /* and this: number, bytes a second */
@@ -279,6 +286,7 @@ bool weft__wire_read_cts(const void *p, size_t len, struct wire_cts *v);
 bool weft__wire_read_fin(const void *p, size_t len, struct wire_fin *v);
 bool weft__wire_read_empty(const void *p, size_t len, struct wire_empty *v);
 bool weft__wire_read_one(const void *p, size_t len, struct wire_one *v);
+bool weft__wire_read_gone(const void *p, size_t len, struct wire_gone *v);
 bool weft__wire_read_expose(const void *p, size_t len, struct wire_expose *v);
 bool weft__wire_read_put_req(const void *p, size_t len, struct wire_put_req *v);
 bool weft__wire_read_credit(const void *p, size_t len, struct wire_credit *v);

@@ -47,7 +47,7 @@ static void lane_closed(struct lane *lane) {
     X(CTS, "cts", wire_cts, cts, weft__on_cts) \
     X(FIN, "fin", wire_fin, fin, weft__on_fin) \
     X(CANCEL, "cancel", wire_one, one, weft__on_cancel) \
-    X(GONE, "gone", wire_one, one, weft__on_gone) \
+    X(GONE, "gone", wire_gone, gone, weft__on_gone) \
     X(CREDIT, "credit", wire_credit, credit, weft__on_credit) \
     X(OPEN, "open", wire_open, open, weft__ep_on_open) \
     X(ACCEPT, "accept", wire_accept, accept, weft__ep_on_accept) \

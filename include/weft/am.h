@@ -101,7 +101,8 @@ WEFT_API weft_status_t weft_am_send(weft_ep_t *ep, unsigned id, const void *head
  *
  * Errors: TRUNCATED if `iov` is shorter than the payload (nothing is written). For a payload that
  * waits at its sender also: EXISTS if it was requested before; CLOSED if the endpoint was lost. It
- * ends as CANCELLED if the sender withdraws the message.
+ * ends as CANCELLED if the sender withdraws the message, or as the message failed there
+ * (weft_tag_recv).
  */
 WEFT_API weft_status_t weft_am_recv(weft_am_t *am, const weft_iov_t *iov, size_t n_iov,
                                     const weft_op_t *op);

@@ -49,9 +49,11 @@ WEFT_API weft_status_t weft_tag_send(weft_ep_t *ep, uint64_t tag, const weft_iov
  * is written before completion and must live until then.
  *
  * Outcomes: TRUNCATED if the message is longer than `iov`. The bytes that fit are written and the
- * rest is lost. The call itself returns it if the message is already here. CANCELLED if the receive
- * had matched, and its sender then withdrew the message (cancel, deadline, a layout that failed);
- * `iov` may have been written to. Errors of the call: CLOSED if the worker is closing.
+ * rest is lost. The call itself returns it if the message is already here. If the receive had
+ * matched, and the message then ended at its sender: CANCELLED if it was withdrawn (cancel,
+ * deadline, close), else the failure there (IO, NO_MEMORY, or what a layout returned). A sender of
+ * an older version, and one whose message comes in parts, reports each failure as CANCELLED. `iov`
+ * may have been written to. Errors of the call: CLOSED if the worker is closing.
  */
 WEFT_API weft_status_t weft_tag_recv(weft_worker_t *worker, uint64_t tag, uint64_t mask,
                                      const weft_iov_t *iov, size_t n_iov, weft_tag_info_t *info_p,

@@ -7,6 +7,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     struct wire_cts cts;
     struct wire_fin fin;
     struct wire_one one;
+    struct wire_gone gone;
     struct wire_credit credit;
     struct wire_hello hello;
     struct wire_open open;
@@ -28,6 +29,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     (void)weft__wire_read_cts(data, size, &cts);
     (void)weft__wire_read_fin(data, size, &fin);
     (void)weft__wire_read_one(data, size, &one);
+    (void)weft__wire_read_gone(data, size, &gone);
     (void)weft__wire_read_credit(data, size, &credit);
     (void)weft__wire_read_hello(data, size, &hello);
     (void)weft__wire_read_open(data, size, &open);

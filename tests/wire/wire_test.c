@@ -19,6 +19,7 @@ typedef void (*decoder)(const void *p, size_t len);
 READER(cts)
 READER(fin)
 READER(one)
+READER(gone)
 READER(credit)
 READER(hello)
 READER(open)
@@ -56,12 +57,12 @@ static void read_address(const void *p, size_t len) {
     (void)weft__address_read(p, len, &address);
 }
 static const decoder decoders[] = {
-    read_cts,      read_fin,        read_one,         read_credit,     read_hello,
-    read_open,     read_accept,     read_reject,      read_rts,        read_data,
-    read_address,  read_stream,     read_put,         read_get,        read_atomic,
-    read_rma_done, read_flush,      read_expose,      read_put_req,    read_rkey,
-    read_lane_ask, read_lane_grant, read_lane_deny,   read_lane_score, read_lane_one,
-    read_lane_end, read_lane_count, read_lane_process};
+    read_cts,      read_fin,      read_one,        read_gone,        read_credit,
+    read_hello,    read_open,     read_accept,     read_reject,      read_rts,
+    read_data,     read_address,  read_stream,     read_put,         read_get,
+    read_atomic,   read_rma_done, read_flush,      read_expose,      read_put_req,
+    read_rkey,     read_lane_ask, read_lane_grant, read_lane_deny,   read_lane_score,
+    read_lane_one, read_lane_end, read_lane_count, read_lane_process};
 
 static void decode_all(const uint8_t *bytes, size_t len) {
     for (size_t i = 0; i < sizeof decoders / sizeof *decoders; i++) decoders[i](bytes, len);
@@ -106,6 +107,17 @@ TEST(control_messages_read_as_written_and_survive_mauling) {
     m.bytes[4] = 5; /* a status that is none of ours reads as a breach, never as success */
     m.bytes[5] = m.bytes[6] = m.bytes[7] = 0;
     CHECK(weft__wire_read_fin(m.bytes, m.len, &fin) && fin.status == WEFT_ERR_PROTOCOL);
+
+    struct wire_gone gone;
+    weft__wire_gone(&m, (struct wire_gone){7, WEFT_ERR_IO});
+    CHECK(weft__wire_read_gone(m.bytes, m.len, &gone) && gone.to == 7 &&
+          gone.status == WEFT_ERR_IO);
+    bytes_maul(decode_all, m.bytes, m.len);
+    m.bytes[4] = m.bytes[5] = m.bytes[6] = m.bytes[7] = 0; /* no failure */
+    CHECK(!weft__wire_read_gone(m.bytes, m.len, &gone));
+    weft__wire_gone(&m, (struct wire_gone){7, WEFT_ERR_CANCELLED});
+    CHECK(m.len == 4 && weft__wire_read_gone(m.bytes, m.len, &gone));
+    CHECK_EQ(gone.status, WEFT_ERR_CANCELLED);
 
     struct wire_hello hello;
     weft__wire_hello(

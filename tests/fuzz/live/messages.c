@@ -375,7 +375,7 @@ static void a_control(struct peer *p, struct wire_message *m) {
     case 1: weft__wire_fin(m, (struct wire_fin){request, a_status()}); break;
     case 2:
     case 3: weft__wire_one(m, WIRE_CANCEL, own); break;
-    case 4: weft__wire_one(m, WIRE_GONE, request); break;
+    case 4: weft__wire_gone(m, (struct wire_gone){request, a_status()}); break;
     case 5: weft__wire_credit(m, (struct wire_credit){.ep = ep, .bytes = a_length()}); break;
     case 6: weft__wire_stream_credit(m, (struct wire_credit){.ep = ep, .bytes = a_length()}); break;
     case 7:
@@ -496,7 +496,7 @@ void message_answer(struct peer *p) {
     case WIRE_LANE: answer_lane(p, &d); break;
     case WIRE_CTS:
         if (percent(8)) {
-            weft__wire_one(&m, WIRE_GONE, d.b);
+            weft__wire_gone(&m, (struct wire_gone){d.b, a_status()});
             send_control(p, &m);
         } else {
             more = answer_data(p, &d);
