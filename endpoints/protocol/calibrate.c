@@ -63,7 +63,7 @@ static void copy_once(const struct bench *b) {
     __asm__ volatile("" ::"r"(b->to) : "memory");
 }
 
-static void call_once(const struct bench *b) {
+static void enter_kernel_once(const struct bench *b) {
     (void)b;
     (void)syscall(SYS_getppid);
 }
@@ -103,7 +103,7 @@ static bool measure_calibration(struct calibration *c) {
     c->value[CALIBRATE_COPY_1M] = rate(copy_once, b, 1 << 20, 2);
     c->value[CALIBRATE_COPY_64K] = rate(copy_once, b, 64 << 10, 16);
     c->value[CALIBRATE_COPY_4K] = rate(copy_once, b, 4 << 10, 64);
-    c->value[CALIBRATE_SYSCALL] = (uint64_t)(1000 * fastest(call_once, &b, 64));
+    c->value[CALIBRATE_SYSCALL] = (uint64_t)(1000 * fastest(enter_kernel_once, &b, 64));
     c->value[CALIBRATE_VM_READ] = vm_rate();
     c->origin = CALIBRATION_MEASURED;
     munmap(memory, size);

@@ -168,7 +168,7 @@ static inline void gpu_load_double(void) {
 
 static inline void gpu_load(void) {
     const char *which = getenv("WEFT_TEST_CUDA");
-    weft_mem_info_t info;
+    weft_mem_info_t info = {0};
     if (gpu.context) return;
     if (which && strcmp(which, "driver") == 0)
         gpu_load_driver();

@@ -39,7 +39,7 @@ static bool ended(weft_status_t st, const struct tally *t) {
 
 TEST(kinds_of_memory_are_distinguished) {
     weft_mem_info_t info;
-    char host;
+    char host = 0;
     char *device = gpu_alloc(1000), *managed = gpu.alloc(gpu.context, 5000, true);
     CHECK_EQ(weft_mem_detect(device + 10, &info), WEFT_OK);
     CHECK_EQ(info.type, WEFT_MEMORY_CUDA);
@@ -372,7 +372,7 @@ TEST(a_range_of_device_memory_is_a_dmabuf) {
     CHECK_EQ(st, WEFT_OK);
     CHECK(fd >= 0 && offset == 5000 - 4096);
     close(fd);
-    char host;
+    char host = 0;
     CHECK_EQ(weft__cuda_dmabuf(&host, 1, &fd, &offset), WEFT_ERR_UNSUPPORTED);
     gpu.release(device);
 }

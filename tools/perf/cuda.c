@@ -29,7 +29,7 @@ static void check(unsigned result, const char *what) {
 /* The primary context of the first GPU is the thread's from now on. */
 static void load(void) {
     void *context = NULL;
-    weft_mem_info_t info;
+    weft_mem_info_t info = {0};
     if (cuda.library) return;
     cuda.library = dlopen("libcuda.so.1", RTLD_NOW);
     if (!cuda.library) perf_die("libcuda.so.1", WEFT_ERR_UNSUPPORTED);
