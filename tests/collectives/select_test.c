@@ -113,8 +113,21 @@ TEST(ranks_that_share_cores_read_what_all_have_exposed_sooner) {
     CHECK_EQ(ask("", q), ALGORITHM_SINGLE_COPY);
     q.per_core = 4;
     CHECK_EQ(ask("", q), ALGORITHM_SLOTS);
-    q.bytes = 256 << 10;
+    q.bytes = 128 << 10;
     CHECK_EQ(ask("", q), ALGORITHM_SINGLE_COPY);
+    q.single_copy = false;
+    CHECK_EQ(ask("", q), ALGORITHM_SLOTS);
+}
+
+TEST(ranks_that_share_cores_read_the_blocks_of_an_alltoall_whosever_they_are) {
+    struct question q = of(COLL_ALLTOALL, 64 << 10, 4);
+    q.per_core = 2;
+    q.slots = q.single_copy = true;
+    q.single_least = 16 << 10;
+    CHECK_EQ(ask("", q), ALGORITHM_SINGLE_COPY);
+    q.bytes = 8 << 10;
+    CHECK_EQ(ask("", q), ALGORITHM_SLOTS);
+    q.bytes = 64 << 10;
     q.single_copy = false;
     CHECK_EQ(ask("", q), ALGORITHM_SLOTS);
 }
