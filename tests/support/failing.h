@@ -1,4 +1,5 @@
-/* One call, of many that may fail, fails once. */
+/* One call, of many that may fail, fails once. With FAILING_TWICE in the environment the call that
+ * comes behind it fails, too, whichever it is. */
 #ifndef WEFT_TESTS_SUPPORT_FAILING_H
 #define WEFT_TESTS_SUPPORT_FAILING_H
 
@@ -17,6 +18,7 @@ static struct failing {
     unsigned call; /* the one that fails */
     unsigned at;   /* at its call of this number, from 1; 0: none fails */
     bool failed;
+    unsigned n_more; /* calls that fail behind it */
     unsigned n_calls[MOST_CALLS];
 } * failing;
 
@@ -24,7 +26,10 @@ static struct failing {
 static bool fails_now(unsigned call, int error) {
     if (!failing || !failing->armed) return false;
     failing->n_calls[call]++;
-    if (call != failing->call || failing->n_calls[call] != failing->at) return false;
+    if (failing->failed && failing->n_more > 0)
+        failing->n_more--;
+    else if (call != failing->call || failing->n_calls[call] != failing->at)
+        return false;
     failing->failed = true;
     errno = error;
     return true;
@@ -49,7 +54,7 @@ static inline bool life_ends_well(void (*life)(void *arg), void *arg, unsigned c
     static struct failing *shared;
     if (!shared) shared = shared_memory(sizeof *shared);
     failing = shared;
-    *failing = (struct failing){.call = call, .at = at};
+    *failing = (struct failing){.call = call, .at = at, .n_more = getenv("FAILING_TWICE") != NULL};
     fflush(stdout);
     pid_t child = fork();
     CHECK(child >= 0);
