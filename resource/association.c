@@ -364,11 +364,13 @@ static void object_closing(struct stub *stub) {
     if (a) (void)weft_disassociate_resources_wait(a->resource, a->object);
 }
 
-/* The worker that does the work closes: the association loses it. */
+/* The worker that does the work closes: the association loses it. If the worker is the resource,
+ * the provider and all users do, as with an exported one. */
 static void worker_closes(weft_worker_t *worker, void *object, void (*closed)(weft_worker_t *)) {
     struct association *a = object;
     a->worker_closed = closed;
     atomic_fetch_add(&a->notices, 1);
+    if (a->kind->is_worker) weft_resource_lose(a->resource);
     if (!a->kind->plain || !association_is_ready(&a->core.fsm)) {
         notice_here(a, NOTICE_LOSE);
         return;

@@ -419,6 +419,7 @@ const struct kind weft__resource_kinds[WEFT_N_RESOURCE_KINDS] = {
                             .drained = is_closed},
     [WEFT_RESOURCE_WORKER] = {.name = "worker",
                               .objects = WORKER,
+                              .is_worker = true,
                               .mandatory = {WEFT_RES_WORKER_HANDLE},
                               .begin = worker_begin,
                               .drain = worker_drain,

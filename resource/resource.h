@@ -118,6 +118,7 @@ struct kind {
     unsigned objects;         /* bits of weft_object_t */
     bool ends_itself;         /* a drain has no deadline of its own, and `look` is called */
     bool plain;               /* the object is any worker, and may have several of the kind */
+    bool is_worker;           /* the resource is the worker that does the work */
     const char *mandatory[4]; /* the last one is NULL */
     /* The object works from now on. After an error nothing has changed. */
     weft_status_t (*begin)(struct association *a);

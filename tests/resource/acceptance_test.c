@@ -443,6 +443,7 @@ TEST(a_provider_that_is_destroyed_first_is_lost) {
              WEFT_IN_PROGRESS);
     UNTIL(&s.two, !s.two.a);
     CHECK_EQ(s.lost, 1);
+    CHECK_EQ(s.provider.lost, 1);
     CHECK_EQ(s.lost_status, WEFT_ERR_RESOURCE_LOST);
     ended_once(&under_way);
     CHECK_EQ(under_way.recv[0].status, WEFT_ERR_RESOURCE_LOST);
