@@ -25,8 +25,9 @@ struct ep_ops {
                               const weft_op_t *op);
     weft_status_t (*flush)(struct weft_ep *ep, const weft_op_t *op);
     weft_status_t (*rma)(struct weft_ep *ep, const struct rma_op *op, const weft_op_t *how);
+    /* sent_p: NULL where no one asks */
     weft_status_t (*stream_send)(struct weft_ep *ep, const weft_iov_t *iov, size_t n_iov,
-                                 const weft_op_t *op);
+                                 size_t *sent_p, const weft_op_t *op);
     /* WEFT_OK: a receive of its stream may wait */
     weft_status_t (*stream_may_wait)(struct weft_ep *ep);
 };

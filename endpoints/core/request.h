@@ -86,7 +86,7 @@ struct request_match {
     uint64_t order; /* of the posted receives */
     union {
         weft_tag_info_t *info_p; /* a tagged receive */
-        size_t *len_p;           /* a stream receive */
+        size_t *len_p;           /* a stream receive, or a send that is counted (or NULL) */
     };
 };
 

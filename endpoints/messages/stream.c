@@ -118,6 +118,7 @@ static weft_status_t advance_send(struct weft_request *req) {
 /* One that ended early still has the turn. */
 static void release_send(struct weft_request *req) {
     struct stream *s = req->ep ? req->ep->stream : NULL;
+    if (req->match.len_p) *req->match.len_p = req->offset;
     if (s && s->turn == req && next_turn(s)) submit(s, s->turn);
 }
 
@@ -129,7 +130,8 @@ static const struct request_kind send_kind = {
 };
 
 static weft_status_t send_request(struct weft_ep *ep, const weft_iov_t *iov, size_t n_iov,
-                                  const weft_op_t *op, struct weft_request **req_p) {
+                                  size_t *sent_p, const weft_op_t *op,
+                                  struct weft_request **req_p) {
     struct weft_request *req =
         weft__stream_of(ep) ? weft__request_new(ep->worker, &send_kind) : NULL;
     if (!req) return WEFT_ERR_NO_MEMORY;
@@ -140,21 +142,23 @@ static weft_status_t send_request(struct weft_ep *ep, const weft_iov_t *iov, siz
     }
     st = weft__request_accept(req, ep, op);
     if (st < 0) return st;
+    req->match.len_p = sent_p;
     *req_p = req;
     return WEFT_OK;
 }
 
 weft_status_t weft__stream_send_wait(struct weft_ep *ep, const weft_iov_t *iov, size_t n_iov,
-                                     const weft_op_t *op) {
+                                     size_t *sent_p, const weft_op_t *op) {
     struct weft_request *req;
-    weft_status_t st = send_request(ep, iov, n_iov, op, &req);
+    weft_status_t st = send_request(ep, iov, n_iov, sent_p, op, &req);
     if (st < 0) return st;
     weft__request_queue(req, &ep->queue);
     return WEFT_IN_PROGRESS;
 }
 
 /* Nothing is before it, and it goes out whole. */
-static weft_status_t send_at_once(struct weft_ep *ep, const weft_iov_t *iov, size_t n_iov) {
+static weft_status_t send_at_once(struct weft_ep *ep, const weft_iov_t *iov, size_t n_iov,
+                                  size_t *sent_p) {
     struct stream *s = weft__stream_of(ep);
     if (!s) return WEFT_ERR_NO_MEMORY;
     struct message m = {
@@ -165,34 +169,51 @@ static weft_status_t send_at_once(struct weft_ep *ep, const weft_iov_t *iov, siz
         m.len > weft__link_iface(ep->link)->attr.max_bcopy - sizeof m.word)
         return WEFT_NO_RESOURCE;
     st = weft__send_copy(ep->link, ep->link->tx, &m);
-    return st == WEFT_OK ? count_sent(ep, m.len) : st;
+    if (st != WEFT_OK) return st;
+    if (sent_p) *sent_p = m.len;
+    return count_sent(ep, m.len);
 }
 
 weft_status_t weft__stream_send_ready(struct weft_ep *ep, const weft_iov_t *iov, size_t n_iov,
-                                      const weft_op_t *op) {
+                                      size_t *sent_p, const weft_op_t *op) {
     struct weft_request *req;
     bool later = (op && weft__op_is_extended(op, 0)) || weft__iov_is_of_device(iov, n_iov);
-    weft_status_t st = later ? WEFT_NO_RESOURCE : send_at_once(ep, iov, n_iov);
+    weft_status_t st = later ? WEFT_NO_RESOURCE : send_at_once(ep, iov, n_iov, sent_p);
     if (st != WEFT_NO_RESOURCE) return st;
-    st = send_request(ep, iov, n_iov, op, &req);
+    st = send_request(ep, iov, n_iov, sent_p, op, &req);
     if (st < 0) return st;
     weft__link_submit(ep->link, req);
     return WEFT_IN_PROGRESS;
 }
 
+static weft_status_t send_stream(weft_ep_t *ep, const weft_iov_t *iov, size_t n_iov, size_t *sent_p,
+                                 const weft_op_t *op);
 static weft_status_t send_posted(void *ep, const struct submit_args *args, const weft_op_t *op) {
-    return weft_stream_send(ep, args->iov, args->n_iov, op);
+    return send_stream(ep, args->iov, args->n_iov, (size_t *)(uintptr_t)args->word[0], op);
+}
+
+static weft_status_t send_stream(weft_ep_t *ep, const weft_iov_t *iov, size_t n_iov, size_t *sent_p,
+                                 const weft_op_t *op) {
+    weft_status_t st = weft__call_enter(ep->worker, op);
+    if (st == WEFT_IN_PROGRESS) {
+        struct submit_args args = {
+            .word = {(uint64_t)(uintptr_t)sent_p}, .iov = iov, .n_iov = n_iov};
+        return weft__post(ep->worker, ep, send_posted, &args, op);
+    }
+    return st < 0 ? st : ep->ops->stream_send(ep, iov, n_iov, sent_p, op);
 }
 
 weft_status_t weft_stream_send(weft_ep_t *ep, const weft_iov_t *iov, size_t n_iov,
                                const weft_op_t *op) {
     if (!ep) return weft__fail(WEFT_ERR_INVALID_PARAM, "ep is NULL");
-    weft_status_t st = weft__call_enter(ep->worker, op);
-    if (st == WEFT_IN_PROGRESS) {
-        struct submit_args args = {.iov = iov, .n_iov = n_iov};
-        return weft__post(ep->worker, ep, send_posted, &args, op);
-    }
-    return st < 0 ? st : ep->ops->stream_send(ep, iov, n_iov, op);
+    return send_stream(ep, iov, n_iov, NULL, op);
+}
+
+weft_status_t weft_stream_send_counted(weft_ep_t *ep, const weft_iov_t *iov, size_t n_iov,
+                                       size_t *sent_p, const weft_op_t *op) {
+    if (!ep || !sent_p) return weft__fail(WEFT_ERR_INVALID_PARAM, "ep or sent_p is NULL");
+    *sent_p = 0;
+    return send_stream(ep, iov, n_iov, sent_p, op);
 }
 
 /* ---- room */

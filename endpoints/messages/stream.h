@@ -46,9 +46,9 @@ void weft__stream_notify(struct weft_ep *ep);
 
 /* Members of ep_ops. */
 weft_status_t weft__stream_send_wait(struct weft_ep *ep, const weft_iov_t *iov, size_t n_iov,
-                                     const weft_op_t *op);
+                                     size_t *sent_p, const weft_op_t *op);
 weft_status_t weft__stream_send_ready(struct weft_ep *ep, const weft_iov_t *iov, size_t n_iov,
-                                      const weft_op_t *op);
+                                      size_t *sent_p, const weft_op_t *op);
 /* OK if a receive may wait for bytes, or the reason why not. */
 weft_status_t weft__stream_may_wait(struct weft_ep *ep);
 

@@ -37,7 +37,7 @@ static weft_status_t rma_refuse(struct weft_ep *ep, const struct rma_op *op, con
 }
 
 static weft_status_t stream_send_refuse(struct weft_ep *ep, const weft_iov_t *iov, size_t n_iov,
-                                        const weft_op_t *op) {
+                                        size_t *sent_p, const weft_op_t *op) {
     return ep_refused(ep);
 }
 

@@ -14,13 +14,20 @@ extern "C" {
  *
  * Sends wait while the peer has not consumed its setting stream.window (or a share of it, if it has
  * many endpoints: weft/tag.h). Streams are not ordered with messages. A send that ends early
- * (cancel, deadline, a layout that failed) may have appended a first part of its bytes; later sends
- * are not affected.
+ * (cancel, deadline, a layout that failed) may have appended a first part of its bytes
+ * (weft_stream_send_counted says how many); later sends are not affected.
  *
  * Errors: CLOSED, and the status that the endpoint was lost with.
  */
 WEFT_API weft_status_t weft_stream_send(weft_ep_t *ep, const weft_iov_t *iov, size_t n_iov,
                                         const weft_op_t *op);
+/*
+ * The same. `*sent_p` is the number of bytes that were appended: all of them at WEFT_OK, and the
+ * first part at any other end. It is written before completion and must live until then. The peer
+ * receives appended bytes before those of later sends, unless the endpoint is lost.
+ */
+WEFT_API weft_status_t weft_stream_send_counted(weft_ep_t *ep, const weft_iov_t *iov, size_t n_iov,
+                                                size_t *sent_p, const weft_op_t *op);
 
 enum { WEFT_STREAM_WAIT_ALL = 1 }; /* weft_op_t.flags: complete only when `iov` is full */
 

@@ -60,6 +60,36 @@ TEST_EACH(cancelled_sends_end_and_the_next_ones_go) {
     two_down(&t);
 }
 
+/* Under way, without room, behind one without room, and whole. */
+TEST_EACH(a_send_that_ends_early_counts_what_it_sent) {
+    struct two t;
+    struct tally first = {0}, second = {0}, third = {0}, got = {0};
+    size_t sent[3] = {7, 7, 7}, len;
+    weft_request_t *request;
+    write_bytes(out, 0, 100000);
+    up_with_window(&t, transport, "20000");
+    weft_op_t op = {.done = tally, .arg = &first, .deadline_ms = 20};
+    CHECK_EQ(weft_stream_send_counted(t.ep, ONE(out, 50000), &sent[0], &op), WEFT_IN_PROGRESS);
+    op = (weft_op_t){.done = tally, .arg = &second, .request_p = &request};
+    CHECK_EQ(weft_stream_send_counted(t.ep, ONE(out, 50), &sent[1], &op), WEFT_IN_PROGRESS);
+    UNTIL(&t, first.calls == 1);
+    CHECK(first.status == WEFT_ERR_TIMED_OUT && sent[0] == 20000);
+    weft_request_cancel(request);
+    UNTIL(&t, second.calls == 1);
+    CHECK(second.status == WEFT_ERR_CANCELLED && sent[1] == 0);
+    /* The program goes on where the first one ended. */
+    weft_status_t st =
+        weft_stream_send_counted(t.ep, ONE(out + sent[0], 30000), &sent[2], OP(&third));
+    weft_status_t got_st = weft_stream_recv(t.back, ONE(in, 50000), &len, ALL(&got));
+    UNTIL(&t, ended(st, &third) && ended(got_st, &got));
+    CHECK(outcome(st, &third) == WEFT_OK && sent[2] == 30000 && are_bytes(in, 0, 50000));
+    CHECK_EQ(weft_stream_send_counted(t.ep, ONE(out, 0), &sent[0], NULL), WEFT_OK);
+    CHECK_EQ(weft_stream_send_counted(t.ep, ONE(out, 10), &sent[1], NULL), WEFT_OK);
+    CHECK(sent[0] == 0 && sent[1] == 10); /* within the call */
+    CHECK_EQ(weft_stream_send_counted(t.ep, ONE(out, 10), NULL, NULL), WEFT_ERR_INVALID_PARAM);
+    two_down(&t);
+}
+
 TEST_EACH(a_peer_that_closes_in_good_order_is_received_to_the_end) {
     struct two t;
     struct tally closed = {0}, sent = {0}, part = {0};
