@@ -50,13 +50,14 @@ static void close_sockets(void) {
 /* ---- which process this is */
 
 bool weft__is_child;
+/* The page is wiped by hand, too: an old kernel cannot, and qemu-user says that it did. */
 static void become_child(void) {
-    plain_page = 0;
+    *page = 0;
     weft__is_child = true;
     close_sockets();
 }
 
-/* An old kernel: a handler wipes, and only forks that bypass the C library go unseen. */
+/* Where the kernel cannot wipe, only forks that bypass the C library go unseen. */
 static void map_page(void) {
     size_t size = (size_t)sysconf(_SC_PAGESIZE);
     void *map = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

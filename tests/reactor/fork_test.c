@@ -4,7 +4,16 @@
 #include <pthread.h>
 #include <reactor/reactor.h>
 #include <stdatomic.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
+#include <unistd.h>
+
+/* The library's calls come here, too. As in an emulator, no page is wiped that the kernel is asked
+ * to wipe, and the answer is that it will be. */
+__attribute__((visibility("default"))) int madvise(void *at, size_t len, int advice) {
+    return advice == MADV_WIPEONFORK ? 0 : (int)syscall(SYS_madvise, at, len, advice);
+}
 
 static weft_context_t *context;
 static atomic_bool over;
@@ -38,6 +47,15 @@ static void children_end(void (*what)(void), int (*check)(void)) {
     over = true;
     for (int i = 0; i < THREADS; i++) pthread_join(others[i], NULL);
     CHECK_EQ(late, 0);
+}
+
+TEST(a_child_knows_that_it_is_one_where_the_kernel_does_not_wipe_its_page) {
+    uint32_t parents = weft__fork_generation();
+    int status;
+    pid_t pid = fork();
+    if (pid == 0) _exit(weft__fork_generation() == parents);
+    CHECK_EQ(waitpid(pid, &status, 0), pid);
+    CHECK_EQ(status, 0);
 }
 
 static uint32_t parent;
