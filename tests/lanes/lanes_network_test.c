@@ -64,10 +64,12 @@ static void on_accepted_error(weft_ep_t *ep, weft_status_t status, void *arg) {}
 static void on_error(weft_ep_t *ep, weft_status_t status, void *arg) {
     struct peer *p = arg;
     if (shared->stop && mine->done) return;
-    mine->errors++;
+    if (p->number == DEAD) {
+        mine->dead_at = two_now();
+        mine->dead_status = status;
+    }
+    mine->errors++; /* last: who sees it looks at the others */
     if (p->number != DEAD) return;
-    mine->dead_at = two_now();
-    mine->dead_status = status;
     (void)weft_ep_close(p->ep, WEFT_CLOSE_ABORT, NULL);
     p->ep = NULL;
 }
