@@ -1,5 +1,6 @@
 /* A reactor's life. */
 #include "local.h"
+#include <unistd.h>
 
 static weft_status_t set_up(struct reactor *r, const struct reactor_params *params) {
     r->internals = weft__alloc(r, 0, "reactor internals");
