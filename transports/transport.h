@@ -13,9 +13,9 @@
 #include <weft/base.h>
 
 /* Numbers on the wire are little-endian. Message headers, heads of runs and shared memory are
- * read and written in the processor's byte order. */
-#if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
-#error "Weft is for little-endian processors: it does not swap the bytes of what peers read"
+ * read and written in the processor's byte order, and addresses have 64 bits. */
+#if !defined(__linux__) || __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__ || __SIZEOF_POINTER__ != 8
+#error "Weft is for Linux on little-endian processors of 64 bits: x86-64 and aarch64"
 #endif
 
 struct iface;

@@ -126,6 +126,13 @@ struct path {
 };
 static struct path path;
 
+static bool steps_once(pid_t pid) {
+    int status;
+    return ptrace(PTRACE_SINGLESTEP, pid, NULL, NULL) == 0 && waitpid(pid, &status, 0) == pid &&
+           WIFSTOPPED(status);
+}
+
+#ifdef __x86_64__
 /* False: it ended, or did not stop within 20 s. */
 static bool stops(pid_t pid) {
     int status;
@@ -135,13 +142,6 @@ static bool stops(pid_t pid) {
     return who == pid && WIFSTOPPED(status) && WSTOPSIG(status) == SIGTRAP;
 }
 
-static bool steps_once(pid_t pid) {
-    int status;
-    return ptrace(PTRACE_SINGLESTEP, pid, NULL, NULL) == 0 && waitpid(pid, &status, 0) == pid &&
-           WIFSTOPPED(status);
-}
-
-#ifdef __x86_64__
 static uint64_t stands_at(pid_t pid) {
     struct user_regs_struct registers = {0};
     ptrace(PTRACE_GETREGS, pid, NULL, &registers);
