@@ -53,8 +53,9 @@ unsigned double_copies_in(void *stream);
 extern unsigned double_streams, double_copies, double_asked, double_opened, double_exported;
 extern unsigned double_queries; /* of streams */
 extern unsigned double_copies_3d;
-extern unsigned double_blocks; /* of virtual memory management, that there are */
-extern unsigned double_pools;  /* of either side, that there are */
-extern unsigned double_packed; /* launches of the kernel that packs */
+extern unsigned double_blocks;  /* of virtual memory management, that there are */
+extern unsigned double_pools;   /* of either side, that there are */
+extern unsigned double_modules; /* that are loaded */
+extern unsigned double_packed;  /* launches of the kernel that packs */
 
 #endif

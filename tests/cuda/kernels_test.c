@@ -287,19 +287,53 @@ TEST(reductions_of_64_mib_are_as_fast_as_copies) {
 
 /* ---- what goes wrong ------------------------------------------------------------------------- */
 
+/* What the driver has of the library, in all contexts. */
+struct objects {
+    unsigned streams, modules;
+};
+static struct objects driver_objects(void) {
+    const unsigned *streams = dlsym(RTLD_DEFAULT, "double_streams");
+    const unsigned *modules = dlsym(RTLD_DEFAULT, "double_modules");
+    CHECK(streams && modules);
+    return (struct objects){*streams, *modules};
+}
+/* A context that is destroyed takes its queue's along. */
+static void end_context(void *context) {
+    gpu.context_destroy(context);
+    weft__cuda_queue_drop(context);
+}
+
 TEST(what_the_driver_has_no_memory_for_once_is_loaded_later) {
     enum { MOST_CALLS = 30 };
     if (!gpu_has_kernels()) SKIP("the library has no kernels");
     if (!gpu.fail_call) SKIP("only the double of the CUDA driver fails at will");
     for (unsigned k = 1; k <= MOST_CALLS; k++) {
         void *context = gpu.context_create();
+        struct objects before = driver_objects();
         *gpu.fail_call = k;
         weft_status_t st = weft__cuda_queue_open(context);
         CHECK(st == WEFT_OK || st == WEFT_ERR_NO_MEMORY);
         *gpu.fail_call = 0;
         CHECK_EQ(weft__cuda_queue_open(context), WEFT_OK);
-        weft__cuda_queue_drop(context);
+        struct objects now = driver_objects(); /* nothing is left of the first try */
+        CHECK(now.streams == before.streams + 1 && now.modules == before.modules + 1);
+        end_context(context);
     }
+}
+
+TEST(an_error_that_breaks_no_context_leaves_its_stream_and_kernels_in_use) {
+    if (!gpu_has_kernels()) SKIP("the library has no kernels");
+    if (!gpu.fail_call) SKIP("only the double of the CUDA driver fails at will");
+    void *context = gpu.context_create();
+    CHECK_EQ(weft__cuda_queue_open(context), WEFT_OK);
+    struct objects before = driver_objects();
+    for (int i = 0; i < 5; i++) {
+        weft__cuda_queue_drop(context);
+        CHECK_EQ(weft__cuda_queue_open(context), WEFT_OK);
+    }
+    struct objects now = driver_objects();
+    CHECK(now.streams == before.streams && now.modules == before.modules);
+    end_context(context);
 }
 
 TEST(an_access_outside_of_an_allocation_is_an_error) {

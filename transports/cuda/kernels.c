@@ -32,9 +32,9 @@ static unsigned n_queues;
 static pthread_mutex_t queues_mutex = PTHREAD_MUTEX_INITIALIZER;
 
 static bool driver_has_all(const struct cuda_driver *driver) {
-    return driver->module_load && driver->module_function && driver->launch &&
-           driver->context_device && driver->device_attribute && driver->stream_query &&
-           driver->copy_within;
+    return driver->module_load && driver->module_unload && driver->module_function &&
+           driver->launch && driver->context_device && driver->device_attribute &&
+           driver->stream_query && driver->copy_within;
 }
 
 /* What the driver has no memory for now may be had later. */
@@ -44,10 +44,9 @@ static weft_status_t loaded(cuda_result result, const char *what) {
     return weft__fail(WEFT_ERR_UNSUPPORTED, "%s: this device has none", what);
 }
 
-static weft_status_t load_kernels(const struct cuda_driver *driver, struct queue *queue) {
-    cuda_module module;
-    weft_status_t st =
-        loaded(driver->module_load(&module, weft__cuda_image), "could not load kernels");
+static weft_status_t find_kernels(const struct cuda_driver *driver, cuda_module module,
+                                  struct queue *queue) {
+    weft_status_t st = WEFT_OK;
     for (unsigned i = 0; i < N_KERNELS && st == WEFT_OK; i++)
         if (kernel_name[i])
             st = loaded(driver->module_function(&queue->kernel[i], module, kernel_name[i]),
@@ -61,10 +60,16 @@ static weft_status_t make_queue(const struct cuda_driver *driver, struct queue *
     (void)driver->context_device(&device);
     (void)driver->device_attribute(&processors, CUDA_DEVICE_MULTIPROCESSORS, device);
     queue->most_blocks = (unsigned)(processors < 1 ? 1 : processors) * BLOCKS_PER_SM;
-    weft_status_t st = load_kernels(driver, queue);
+    cuda_module module;
+    weft_status_t st =
+        loaded(driver->module_load(&module, weft__cuda_image), "could not load kernels");
     if (st < 0) return st;
-    return weft__cuda_status(driver->stream_create(&queue->stream, CUDA_NON_BLOCKING),
-                             "could not create a stream");
+    st = find_kernels(driver, module, queue);
+    if (st == WEFT_OK)
+        st = weft__cuda_status(driver->stream_create(&queue->stream, CUDA_NON_BLOCKING),
+                               "could not create a stream");
+    if (st < 0) (void)driver->module_unload(module); /* nothing runs in it */
+    return st;
 }
 
 static struct queue *find_queue(cuda_context context) {
@@ -92,10 +97,17 @@ static weft_status_t take_queue(const struct cuda_driver *driver, cuda_context c
     return st;
 }
 
+/* Does the driver still know the stream, and no error of its context? */
+static bool is_usable(const struct queue *queue) {
+    const struct cuda_driver *driver = weft__cuda_driver();
+    cuda_result r = queue->stream && driver ? driver->stream_query(queue->stream) : 0;
+    return queue->stream && (r == 0 || r == CUDA_NOT_READY);
+}
+
 void weft__cuda_queue_drop(cuda_context context) {
     pthread_mutex_lock(&queues_mutex);
     struct queue *found = find_queue(context);
-    if (found) *found = queues[--n_queues];
+    if (found && !is_usable(found)) *found = queues[--n_queues];
     pthread_mutex_unlock(&queues_mutex);
 }
 

@@ -31,7 +31,8 @@ weft_status_t weft__cuda_copy(cuda_context context, uint64_t to, uint64_t from, 
 weft_status_t weft__cuda_queue_state(cuda_context context);
 /* The stream that the work is queued in: for a batch (memory.h) behind that work. */
 weft_status_t weft__cuda_queue_stream(cuda_context context, cuda_stream *stream_p);
-/* After an error: the next use makes a new stream, as for a new context at the same address. */
+/* After an error. A context that it broke, or that is gone, takes stream and kernels along: the
+ * next use makes new ones, as for a new context at the same address. Others are kept. */
 void weft__cuda_queue_drop(cuda_context context);
 
 /*

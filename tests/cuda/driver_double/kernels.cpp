@@ -82,10 +82,19 @@ extern "C" {
 
 unsigned double_fail_launch;
 
+unsigned double_modules;
+
 result cuModuleLoadData(void **module, const void *image) {
     result r = double_call_begins(NULL);
     *module = (void *)image;
-    return r == SUCCESS ? double_usable(double_current()) : r;
+    if (r == SUCCESS) r = double_usable(double_current());
+    double_modules += r == SUCCESS;
+    return r;
+}
+
+result cuModuleUnload(void *) {
+    double_modules--;
+    return double_usable(double_current());
 }
 
 result cuModuleGetFunction(const struct kernel **function, void *, const char *name) {
