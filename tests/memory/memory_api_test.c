@@ -56,14 +56,15 @@ TEST(an_exported_region_is_the_same_memory_where_it_is_imported) {
     int fd;
     uint64_t offset;
     struct stat stat;
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), len = 5 * page;
     two_workers(&t, "shm", NULL, 0);
-    CHECK_EQ(weft_mem_alloc(t.a, 20000, &all_rights, &mem), 0);
+    CHECK_EQ(weft_mem_alloc(t.a, len, &all_rights, &mem), 0);
     CHECK_EQ(weft_mem_export(mem, &fd, &offset), 0);
     CHECK(fcntl(fd, F_GETFD) & FD_CLOEXEC);
     CHECK(ftruncate(fd, 0) != 0); /* it cannot be taken from under a peer */
-    CHECK(fstat(fd, &stat) == 0 && stat.st_size >= 20000);
-    CHECK_EQ(weft_mem_import(t.b, fd, offset, 20000, &all_rights, &other), 0);
-    CHECK_EQ(weft_mem_import(t.b, fd, offset + 4096, 4096, NULL, &part), 0);
+    CHECK(fstat(fd, &stat) == 0 && stat.st_size >= (off_t)len);
+    CHECK_EQ(weft_mem_import(t.b, fd, offset, len, &all_rights, &other), 0);
+    CHECK_EQ(weft_mem_import(t.b, fd, offset + page, page, NULL, &part), 0);
     CHECK_EQ(weft_mem_import(t.b, fd, offset + 1, 100, NULL, &part), WEFT_ERR_INVALID_PARAM);
     CHECK_EQ(weft_mem_import(t.b, fd, offset, (size_t)stat.st_size + 1, NULL, &part),
              WEFT_ERR_INVALID_PARAM);
@@ -71,10 +72,10 @@ TEST(an_exported_region_is_the_same_memory_where_it_is_imported) {
     close(fd);
     CHECK_EQ(weft_mem_describe(mem, &here), 0);
     CHECK_EQ(weft_mem_describe(other, &there), 0);
-    pattern(here.base, 20000, 1);
-    CHECK(is_pattern(there.base, 20000, 1));
+    pattern(here.base, len, 1);
+    CHECK(is_pattern(there.base, len, 1));
     CHECK_EQ(weft_mem_release(mem, NULL), 0);
-    CHECK(is_pattern(there.base, 20000, 1));
+    CHECK(is_pattern(there.base, len, 1));
 
     /* What can become shorter is not imported: a peer would fault. */
     fd = memfd_create("loose", MFD_CLOEXEC);
@@ -151,7 +152,7 @@ TEST(a_pointer_notifies_what_it_points_to) {
     CHECK_EQ(weft_mem_detect(at + 5000, &info), 0);
     CHECK(info.type == WEFT_MEMORY_HOST && (char *)info.base <= at &&
           (char *)info.base + info.len >= at + 65536);
-    CHECK(info.page == 4096 && info.numa_node >= -1);
+    CHECK(info.page == (size_t)sysconf(_SC_PAGESIZE) && info.numa_node >= -1);
     CHECK_EQ(munmap(at, 65536), 0);
     CHECK_EQ(weft_mem_detect(at + 5000, &info), WEFT_ERR_NOT_FOUND);
     CHECK_EQ(weft_mem_detect(NULL, &info), WEFT_ERR_NOT_FOUND);
