@@ -7,8 +7,10 @@ CXX ?= c++
 CFLAGS ?= -O2 -g
 LDFLAGS ?=
 THREADS ?= any
+# A cross compiler's finds the libraries of its machine: PKG_CONFIG=aarch64-linux-gnu-pkg-config.
+PKG_CONFIG ?= pkg-config
 NVCC ?= $(or $(shell command -v nvcc),$(wildcard /usr/local/cuda/bin/nvcc))
-RDMA ?= $(shell pkg-config --exists libibverbs librdmacm 2>/dev/null && echo yes)
+RDMA ?= $(shell $(PKG_CONFIG) --exists libibverbs librdmacm 2>/dev/null && echo yes)
 
 ROOMS := fsm base reactor transports endpoints collectives resource runtime
 LIBRARY := $(shell find $(ROOMS) -name '*.c' -not -path 'fsm/explore/*' $(if $(filter yes,$(RDMA)),,-not -path 'transports/rdma/*'))
@@ -17,7 +19,7 @@ fixed_any :=
 fixed_single := -DWEFT_THREADS_FIXED=WEFT_THREAD_SINGLE
 fixed_serialized := -DWEFT_THREADS_FIXED=WEFT_THREAD_SERIALIZED
 
-flags_of = $(shell pkg-config --$(1) $(2) 2>/dev/null)
+flags_of = $(shell $(PKG_CONFIG) --$(1) $(2) 2>/dev/null)
 # Debian and Fedora have ev.h where the compiler looks, Fedora before 21 in a folder.
 EV := $(or $(call flags_of,cflags,libev),$(patsubst %/ev.h,-I%,$(wildcard /usr/include/libev/ev.h)))
 INSIDE := -std=gnu11 -D_GNU_SOURCE= -fvisibility=hidden -fPIC -I. -Iinclude $(fixed_$(THREADS)) \

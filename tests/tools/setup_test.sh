@@ -27,6 +27,7 @@ machine() {
     [ "$2" != nobody ] || double sudo <<<'exit 1'
     case $1 in
     debian | ubuntu)
+        double dpkg <<<'true'
         double dpkg-query <<<"[ ! -e $scratch/installed ] || echo installed"
         double apt-get <<<"case \$* in *install*) [ ! -e $scratch/refuses ] || exit 100; : >$scratch/installed ;; esac"
         ;;
@@ -155,6 +156,18 @@ test_test_names_its_packages_to_who_cannot_install() {
     setup test
     expect status $code 1
     has errors "$complained" '^setup: cannot install packages here; missing: .*bazel-bootstrap'
+}
+
+test_packages_of_another_machine_come_after_its_name() {
+    local user
+    for user in root sudo; do
+        machine debian $user
+        setup arm
+        expect "status: $complained" $code 0
+        expect calls "$(grep -oE '^(dpkg --.*|apt-get [a-z]+)' "$scratch/called")" \
+            $'dpkg --add-architecture arm64\napt-get update\napt-get install'
+        has packages "$(asked apt-get)" 'libev-dev:arm64 .*qemu-user'
+    done
 }
 
 test_what_is_of_debian_alone_asks_dnf_for_nothing() {
