@@ -203,12 +203,25 @@ bool shape_begun(const struct shape *s) {
     return false;
 }
 
-bool shape_holds(const struct shape *s, const uint8_t *from, size_t len) {
-    uint8_t *wanted = malloc(s->span + 1);
-    if (!wanted) abort();
-    memset(wanted, CLEAR, s->span);
-    lay(s, wanted, from, len);
-    bool same = memcmp(s->block, wanted, s->span) == 0;
-    free(wanted);
+/* `rest`: what stands where the message does not. */
+static bool holds(const struct shape *s, const uint8_t *from, size_t len, uint8_t *rest) {
+    lay(s, rest, from, len);
+    bool same = memcmp(s->block, rest, s->span) == 0;
+    free(rest);
     return same;
+}
+
+static uint8_t *new_rest(const struct shape *s) {
+    uint8_t *rest = malloc(s->span + 1);
+    if (!rest) abort();
+    return rest;
+}
+
+bool shape_holds(const struct shape *s, const uint8_t *from, size_t len) {
+    uint8_t *rest = new_rest(s);
+    return holds(s, from, len, memset(rest, CLEAR, s->span));
+}
+bool shape_holds_at_least(const struct shape *s, const uint8_t *from, size_t len) {
+    uint8_t *rest = new_rest(s);
+    return holds(s, from, len, memcpy(rest, s->block, s->span));
 }

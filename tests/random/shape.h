@@ -55,6 +55,8 @@ void shape_clear(struct shape *shape); /* for a receive: all of it is known */
 /* The first `len` bytes of the message are these, and nothing else of the block has changed
  * since shape_clear. */
 bool shape_holds(const struct shape *shape, const uint8_t *bytes, size_t len);
+/* The same, and the rest of the block may be anything. */
+bool shape_holds_at_least(const struct shape *shape, const uint8_t *bytes, size_t len);
 /* Some of its first bytes have changed since shape_clear. */
 bool shape_begun(const struct shape *shape);
 /* No operation uses it any more: it is poisoned, and given back. */
