@@ -23,7 +23,8 @@ struct page {
 };
 
 static const char *process_rails = "1"; /* the setting link.rails of all members */
-static uint32_t process_per_core;       /* what they say of it; 0: they find out */
+static const char *process_close_timeout = "1s";
+static uint32_t process_per_core; /* what they say of it; 0: they find out */
 
 /* As /proc has it: 'S' sleeps, 'T' is stopped; 0: there is none. */
 static inline char state_of(pid_t pid) {
@@ -75,8 +76,10 @@ static inline weft_status_t make_team(struct process *p, const weft_exchange_t *
 
 static inline void set_up(struct process *p, const char *transports) {
     weft_exchange_t exchange = {p->rank, p->size, page_allgather, NULL, p};
-    weft_setting_t settings[] = {{"coll.algorithms", p->algorithms}, {"link.rails", process_rails}};
-    if (weft_context_create(&(weft_context_params_t){.settings = settings, .n_settings = 2},
+    weft_setting_t settings[] = {{"coll.algorithms", p->algorithms},
+                                 {"link.rails", process_rails},
+                                 {"close.timeout", process_close_timeout}};
+    if (weft_context_create(&(weft_context_params_t){.settings = settings, .n_settings = 3},
                             &p->context) < 0)
         _exit(10);
     if (weft_worker_create(p->context, &(weft_worker_params_t){.transports = transports},
