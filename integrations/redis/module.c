@@ -97,17 +97,21 @@ static void reply_lease(weft_ep_t *ep, const struct redis_reply *head, const cha
 
 /* ---- requests -------------------------------------------------------------------------------- */
 
-/* What a call outside of a command writes to the log and to replicas waits for the end of a command
- * of this module; the server ends if it sleeps before. */
+/* In Redis 7.0, what a call outside of a command writes to the log and to replicas waits for the
+ * end of a command of this module; the server ends if it sleeps before. */
 static void write_out(void) {
     struct redis_call_reply *called = Call(module.ctx, "weft.written", "!");
     if (called) FreeCallReply(called);
 }
 
+/* A read that finds a key expired deletes it, and that belongs in the log and to replicas. From
+ * Redis 7.2 on, a call without "!" would drop it. */
+#define READ "!"
+
 /* The value of a key, of a reply that the caller frees. NULL: no such key, or no string. */
 static const char *get_value(const char *key, size_t key_len, struct redis_call_reply **reply_p,
                              size_t *len_p) {
-    *reply_p = Call(module.ctx, "GET", "b", key, key_len);
+    *reply_p = Call(module.ctx, "GET", READ "b", key, key_len);
     if (!*reply_p || CallReplyType(*reply_p) != REDIS_REPLY_STRING) return NULL;
     return CallReplyStringPtr(*reply_p, len_p);
 }
@@ -148,7 +152,7 @@ static struct values *call_mget(void) {
     struct redis_string *names[GETS_MOST];
     for (unsigned i = 0; i < gets.n; i++)
         names[i] = CreateString(NULL, gets.of[i].key, gets.of[i].key_len);
-    struct redis_call_reply *reply = Call(module.ctx, "MGET", "v", names, (size_t)gets.n);
+    struct redis_call_reply *reply = Call(module.ctx, "MGET", READ "v", names, (size_t)gets.n);
     for (unsigned i = 0; i < gets.n; i++) FreeString(NULL, names[i]);
     bool is_whole =
         reply && CallReplyType(reply) == REDIS_REPLY_ARRAY && CallReplyLength(reply) == gets.n;
