@@ -56,10 +56,11 @@ class UCXWarning(UserWarning):
     pass
 
 
-_CLASSES = {_options.OptionError: UCXConfigError, errors.PeerClosedError: _Reset, errors.PeerFailedError: _Reset,
-            errors.ClosedError: _Closed, errors.CancelledError: UCXCanceled, errors.TruncatedError: UCXMsgTruncated,
-            errors.RefusedError: UCXNotConnected, errors.TimedOutError: UCXNotConnected,
-            errors.UnreachableError: UCXUnreachable}
+_CLASSES: dict[type[BaseException], type[Exception]] = {
+    _options.OptionError: UCXConfigError, errors.PeerClosedError: _Reset, errors.PeerFailedError: _Reset,
+    errors.ClosedError: _Closed, errors.CancelledError: UCXCanceled, errors.TruncatedError: UCXMsgTruncated,
+    errors.RefusedError: UCXNotConnected, errors.TimedOutError: UCXNotConnected,
+    errors.UnreachableError: UCXUnreachable}
 
 
 exceptions = _shared.submodule(__name__, "exceptions", {cls.__name__: cls for cls in (
