@@ -1,6 +1,7 @@
 #!/bin/bash
 # Each example does what it says, and is short.
 . tests/check.sh
+export HOME=${HOME:-$scratch} # Open MPI 5 asks for it
 examples=$bin/examples
 
 test_echo_on_libev() {
