@@ -1,12 +1,8 @@
 /* Over two simulated networks: an endpoint that cannot connect by the first one takes the other,
  * within the deadline of its connect. */
-#include <endpoints/core/worker.h>
-#include <endpoints/worker/drive.h>
 #include <stdbool.h>
 #include <stdio.h>
-#include <tests/harness.h>
-#include <transports/sim/sim.h>
-#include <weft/weft.h>
+#include <tests/support/sim_workers.h>
 
 enum { PEERS = 2 };
 
@@ -45,13 +41,7 @@ static void begin(struct world *w) {
     weft__sim_use(w->first);
     weft__sim_use_fast(w->other);
     weft_worker_params_t params = {.transports = "sim,simfast"};
-    for (int i = 0; i < PEERS; i++) {
-        struct reactor *r;
-        CHECK_EQ(weft__reactor_create(w->context,
-                                      &(struct reactor_params){.virtual_clock = w->clock}, &r),
-                 WEFT_OK);
-        CHECK_EQ(weft__worker_create_on(r, &params, &w->worker[i]), WEFT_OK);
-    }
+    for (int i = 0; i < PEERS; i++) w->worker[i] = sim_worker(w->context, w->clock, &params);
 }
 
 static void dial(struct world *w, uint32_t timeout_ms) {
@@ -67,20 +57,8 @@ static void until_over(struct world *w) {
     while (!w->ready && !w->errors && weft__clock_turn(w->clock)) continue;
 }
 
-static void count_done(weft_status_t status, void *arg) {
-    *(int *)arg += status == WEFT_OK;
-}
-
 static void end(struct world *w) {
-    int closed = 0;
-    for (int i = 0; i < PEERS; i++)
-        CHECK_EQ(weft_worker_close(w->worker[i], &(weft_op_t){.done = count_done, .arg = &closed}),
-                 WEFT_IN_PROGRESS);
-    for (int i = 0; i < 100000 && closed < PEERS; i++) weft__clock_turn(w->clock);
-    CHECK_EQ(closed, PEERS);
-    for (int i = 0; i < 10; i++) weft__clock_turn(w->clock);
-    talloc_free(w->clock);
-    CHECK_EQ(weft_context_destroy(w->context), WEFT_OK);
+    sim_end(w->context, w->clock, w->worker, PEERS);
 }
 
 static const char *connected_by(struct world *w) {

@@ -1,11 +1,7 @@
 /* Workers over a simulated network, in virtual time: what the public API promises holds over
  * lanes that lose. */
-#include <endpoints/core/worker.h>
-#include <endpoints/worker/drive.h>
 #include <stdbool.h>
-#include <tests/harness.h>
-#include <transports/sim/sim.h>
-#include <weft/weft.h>
+#include <tests/support/sim_workers.h>
 
 enum { PEERS = 2 };
 
@@ -43,13 +39,7 @@ static void begin(struct world *w, const struct sim_profile *profile, uint64_t s
     weft__sim_use(w->fabric);
     weft_worker_params_t params = {
         .transports = "sim", .on_endpoint = on_endpoint, .on_error = on_back_error, .arg = w};
-    for (int i = 0; i < PEERS; i++) {
-        struct reactor *r;
-        CHECK_EQ(weft__reactor_create(w->context,
-                                      &(struct reactor_params){.virtual_clock = w->clock}, &r),
-                 WEFT_OK);
-        CHECK_EQ(weft__worker_create_on(r, &params, &w->worker[i]), WEFT_OK);
-    }
+    for (int i = 0; i < PEERS; i++) w->worker[i] = sim_worker(w->context, w->clock, &params);
 }
 
 static void dial(struct world *w) {
@@ -60,20 +50,8 @@ static void dial(struct world *w) {
     CHECK_EQ(weft_connect_address(w->worker[0], address, len, &params, &w->ep), WEFT_OK);
 }
 
-static void count_done(weft_status_t status, void *arg) {
-    *(int *)arg += status == WEFT_OK;
-}
-
 static void end(struct world *w) {
-    int closed = 0;
-    for (int i = 0; i < PEERS; i++)
-        CHECK_EQ(weft_worker_close(w->worker[i], &(weft_op_t){.done = count_done, .arg = &closed}),
-                 WEFT_IN_PROGRESS);
-    for (int i = 0; i < 100000 && closed < PEERS; i++) weft__clock_turn(w->clock);
-    CHECK_EQ(closed, PEERS);
-    for (int i = 0; i < 10; i++) weft__clock_turn(w->clock);
-    talloc_free(w->clock);
-    CHECK_EQ(weft_context_destroy(w->context), WEFT_OK);
+    sim_end(w->context, w->clock, w->worker, PEERS);
 }
 
 #define UNTIL(w, cond)                                                            \

@@ -1,11 +1,7 @@
 /* Links that survive their lanes, over a simulated network and in virtual time: lanes that fail,
  * networks that part, peers that crash. */
-#include <endpoints/core/worker.h>
-#include <endpoints/worker/drive.h>
 #include <stdbool.h>
-#include <tests/harness.h>
-#include <transports/sim/sim.h>
-#include <weft/weft.h>
+#include <tests/support/sim_workers.h>
 
 #define MS UINT64_C(1000000)
 enum { SECOND = 1000, MESSAGES = 400 };
@@ -50,14 +46,9 @@ static void sent(weft_status_t status, void *arg) {
 }
 
 static void open_worker(struct world *w, struct side *s) {
-    struct reactor *r;
     weft_worker_params_t params = {
         .transports = "sim", .on_endpoint = on_endpoint, .on_error = on_error, .arg = s};
-    *s = (struct side){0};
-    CHECK_EQ(
-        weft__reactor_create(w->context, &(struct reactor_params){.virtual_clock = w->clock}, &r),
-        WEFT_OK);
-    CHECK_EQ(weft__worker_create_on(r, &params, &s->worker), WEFT_OK);
+    *s = (struct side){.worker = sim_worker(w->context, w->clock, &params)};
     CHECK_EQ(weft_am_handler_set(s->worker, 1, on_am, s), WEFT_OK);
 }
 

@@ -2,11 +2,11 @@
  * ends with nothing left. */
 #include "world.h"
 
-#include <dirent.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <talloc.h>
+#include <tests/support/descriptors.h>
 #include <time.h>
 
 struct world *world;
@@ -242,14 +242,6 @@ static void end(void) {
 
 /* ---- all of it ------------------------------------------------------------------------------- */
 
-static int descriptors(void) {
-    DIR *dir = opendir("/proc/self/fd");
-    int n = 0;
-    while (dir && readdir(dir)) n++;
-    if (dir) closedir(dir);
-    return n;
-}
-
 static const char *const transports[] = {"self",     "shm",      "tcp",    "self,shm,tcp",
                                          "self,tcp", "self,shm", "shm,tcp"};
 
@@ -257,7 +249,7 @@ void world_run(uint64_t seed, unsigned may, struct verdict *verdict) {
     /* what has no parent is for all threads together */
     if (!(may & MAY_THREAD)) talloc_enable_null_tracking();
     size_t blocks = talloc_total_blocks(NULL);
-    int fds = descriptors();
+    int fds = n_descriptors();
     lock();
     world = calloc(1, sizeof *world);
     if (!world) abort();
@@ -279,7 +271,7 @@ void world_run(uint64_t seed, unsigned may, struct verdict *verdict) {
     *verdict = (struct verdict){.asked = world->n_asked, .checked = world->n_checked};
     if (talloc_total_blocks(NULL) != blocks)
         wrong("%zu blocks of memory are left", talloc_total_blocks(NULL) - blocks);
-    if (descriptors() != fds) wrong("%d descriptors are left", descriptors() - fds);
+    if (n_descriptors() != fds) wrong("%d descriptors are left", n_descriptors() - fds);
     free(world);
     world = NULL;
     unlock();

@@ -1,19 +1,11 @@
 /* Two libraries that share a worker have fewer descriptors and connections than with one each. */
 #include "shared.h"
 
-#include <dirent.h>
+#include <tests/support/descriptors.h>
 
 struct cost {
     int descriptors, links;
 };
-
-static int count_descriptors(void) {
-    int n = 0;
-    DIR *dir = opendir("/proc/self/fd");
-    while (dir && readdir(dir)) n++;
-    if (dir) closedir(dir);
-    return n;
-}
 
 static int count_links(const weft_worker_t *worker) {
     int n = 0;
@@ -48,15 +40,14 @@ static void drive(struct two *program, struct two *library, int until) {
 /* A program and a library, each connected to itself. */
 static struct cost with_workers_of_their_own(const char *transport) {
     struct two program, library;
-    int before = count_descriptors();
+    int before = n_descriptors();
     ready = 0;
     two_workers(&program, transport, NULL, 0);
     two_workers(&library, transport, NULL, 0);
     dial(program.a, program.b);
     dial(library.a, library.b);
     drive(&program, &library, 2);
-    struct cost cost = {count_descriptors() - before,
-                        count_links(program.a) + count_links(library.a)};
+    struct cost cost = {n_descriptors() - before, count_links(program.a) + count_links(library.a)};
     two_down(&library);
     two_down(&program);
     return cost;
@@ -64,14 +55,14 @@ static struct cost with_workers_of_their_own(const char *transport) {
 
 static struct cost with_shared_workers(const char *transport) {
     struct sharing s;
-    int before = count_descriptors();
+    int before = n_descriptors();
     ready = 0;
     share_up(&s, transport);
     dial(s.two.a, s.two.b);
     drive(&s.two, NULL, 1);
     dial(s.library[0], s.library[1]);
     drive(&s.two, NULL, 2);
-    struct cost cost = {count_descriptors() - before, count_links(s.two.a)};
+    struct cost cost = {n_descriptors() - before, count_links(s.two.a)};
     share_down(&s);
     return cost;
 }

@@ -5,10 +5,7 @@
  */
 #include <tests/support/op_forms.h>
 #include <tests/support/rma_peers.h>
-
-#include <endpoints/core/worker.h>
-#include <endpoints/worker/drive.h>
-#include <transports/sim/sim.h>
+#include <tests/support/sim_workers.h>
 
 enum {
     MOST = 1 << 20,
@@ -59,16 +56,11 @@ static weft_status_t outcome(struct world *w, weft_status_t at_once) {
 static void two_in_virtual_time(struct world *w, const struct way *way) {
     struct two *t = &w->r.t;
     weft_worker_params_t params = {.transports = "sim", .on_endpoint = two_on_endpoint, .arg = t};
-    struct reactor *reactor[2];
     CHECK_EQ(weft_context_create(NULL, &t->context), 0);
     CHECK(w->clock = weft__clock_create(NULL, 1));
     weft__sim_use(weft__sim_create(w->clock, 1, way->sim));
-    for (int i = 0; i < 2; i++) {
-        CHECK_EQ(weft__reactor_create(
-                     t->context, &(struct reactor_params){.virtual_clock = w->clock}, &reactor[i]),
-                 0);
-        CHECK_EQ(weft__worker_create_on(reactor[i], &params, i ? &t->b : &t->a), 0);
-    }
+    t->a = sim_worker(t->context, w->clock, &params);
+    t->b = sim_worker(t->context, w->clock, &params);
 }
 
 /* ---- the limits */

@@ -1,11 +1,7 @@
 /* One-sided operations over a network that loses, repeats and reorders, in virtual time: every
  * byte arrives, once. */
-#include <endpoints/core/worker.h>
-#include <endpoints/worker/drive.h>
 #include <stdbool.h>
-#include <tests/harness.h>
-#include <transports/sim/sim.h>
-#include <weft/weft.h>
+#include <tests/support/sim_workers.h>
 
 enum { ROOM = 200000 };
 static weft_context_t *context;
@@ -52,14 +48,8 @@ static void begin(const struct sim_profile *profile, uint64_t seed) {
     CHECK(now = weft__clock_create(NULL, seed));
     CHECK(fabric = weft__sim_create(now, seed, profile));
     weft__sim_use(fabric);
-    for (int i = 0; i < 2; i++) {
-        struct reactor *r;
-        CHECK_EQ(weft__reactor_create(context, &(struct reactor_params){.virtual_clock = now}, &r),
-                 WEFT_OK);
-        CHECK_EQ(
-            weft__worker_create_on(r, &(weft_worker_params_t){.transports = "sim"}, &worker[i]),
-            WEFT_OK);
-    }
+    weft_worker_params_t params = {.transports = "sim"};
+    for (int i = 0; i < 2; i++) worker[i] = sim_worker(context, now, &params);
     CHECK_EQ(weft_worker_address(worker[1], address, &len), WEFT_OK);
     CHECK_EQ(weft_connect_address(worker[0], address, len,
                                   &(weft_ep_params_t){.on_ready = on_ready, .on_error = on_error},
@@ -70,14 +60,7 @@ static void begin(const struct sim_profile *profile, uint64_t seed) {
 }
 
 static void end(void) {
-    weft_status_t closed[2] = {WEFT_IN_PROGRESS, WEFT_IN_PROGRESS};
-    for (int i = 0; i < 2; i++)
-        CHECK_EQ(weft_worker_close(worker[i], &(weft_op_t){.done = note, .arg = &closed[i]}),
-                 WEFT_IN_PROGRESS);
-    for (int i = 0; i < 2; i++) turns_until(&closed[i]);
-    for (int i = 0; i < 10; i++) weft__clock_turn(now);
-    talloc_free(now);
-    CHECK_EQ(weft_context_destroy(context), WEFT_OK);
+    sim_end(context, now, worker, 2);
 }
 
 static void bytes_arrive(const struct sim_profile *profile, uint64_t seed) {

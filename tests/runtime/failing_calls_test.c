@@ -5,22 +5,13 @@
  */
 #include "view_processes.h"
 
+#include <tests/support/descriptors.h>
 #include <tests/support/failing_system.h>
-
-#include <dirent.h>
 
 enum { RANKS = 2, BYTES = 40000 };
 
 static const weft_setting_t settings[] = {
     {"coll.timeout", "3s"}, {"connect.timeout", "3s"}, {"calibration", "off"}};
-
-static int n_descriptors(void) {
-    int n = 0;
-    DIR *dir = opendir("/proc/self/fd");
-    while (dir && readdir(dir)) n++;
-    if (dir) closedir(dir);
-    return n;
-}
 
 static void note_outcome(weft_status_t status, void *arg) {
     weft_status_t *outcome = arg;

@@ -6,9 +6,9 @@
 #ifndef WEFT_TESTS_SUPPORT_FAILING_LIFE_H
 #define WEFT_TESTS_SUPPORT_FAILING_LIFE_H
 
+#include "descriptors.h"
 #include "exposed.h"
 #include "failing.h"
-#include <dirent.h>
 
 enum { SIZES = 3, LARGEST = 200000, MOST_OPS = 4 * SIZES + 2 };
 static const size_t size_of[SIZES] = {8, 3000, LARGEST};
@@ -147,14 +147,6 @@ static void talk(struct scene *s) {
     UNTIL(&s->t, put->n_ends || is_lost(s));
     begun(got, weft_get(s->t.ep, s->got, LARGEST, there, s->key, THEN(got)));
     UNTIL(&s->t, got->n_ends || is_lost(s));
-}
-
-static int n_descriptors(void) {
-    int n = 0;
-    DIR *dir = opendir("/proc/self/fd");
-    while (dir && readdir(dir)) n++;
-    if (dir) closedir(dir);
-    return n;
 }
 
 static void close_all(struct scene *s) {

@@ -3,13 +3,9 @@
 #ifndef WEFT_TESTS_SUPPORT_LANE_SWITCH_H
 #define WEFT_TESTS_SUPPORT_LANE_SWITCH_H
 
-#include <endpoints/core/worker.h>
+#include "sim_workers.h"
 #include <endpoints/lanes/switch_local.h>
-#include <endpoints/worker/drive.h>
-#include <tests/harness.h>
 #include <time.h>
-#include <transports/sim/sim.h>
-#include <weft/weft.h>
 
 enum { SIDES = 2, SLOTS = 16, LARGEST = 120000, REGION = 65536 };
 
@@ -336,11 +332,7 @@ static void pair_begin(struct pair *p, const char *transports, const weft_settin
     for (int i = 0; i < SIDES; i++) {
         weft_worker_params_t params = {
             .transports = transports, .on_endpoint = on_endpoint, .on_error = on_error, .arg = p};
-        struct reactor *r;
-        CHECK_EQ(weft__reactor_create(p->context,
-                                      &(struct reactor_params){.virtual_clock = p->clock}, &r),
-                 0);
-        CHECK_EQ(weft__worker_create_on(r, &params, &p->worker[i]), 0);
+        p->worker[i] = sim_worker(p->context, p->clock, &params);
     }
 }
 

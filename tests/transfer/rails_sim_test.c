@@ -3,12 +3,9 @@
 #include <endpoints/core/endpoint.h>
 #include <endpoints/core/worker.h>
 #include <endpoints/transfer/rails.h>
-#include <endpoints/worker/drive.h>
 #include <stdlib.h>
 #include <string.h>
-#include <tests/harness.h>
-#include <transports/sim/sim.h>
-#include <weft/weft.h>
+#include <tests/support/sim_workers.h>
 
 enum { LARGE = 900000, MESSAGES = 6 };
 
@@ -67,13 +64,7 @@ static void begin(struct world *w, uint64_t seed) {
     CHECK(w->fabric = weft__sim_create(w->clock, seed, &profile));
     weft__sim_use(w->fabric);
     weft_worker_params_t params = {.transports = "sim", .on_error = on_error, .arg = w};
-    for (int i = 0; i < 2; i++) {
-        struct reactor *r;
-        CHECK_EQ(weft__reactor_create(w->context,
-                                      &(struct reactor_params){.virtual_clock = w->clock}, &r),
-                 0);
-        CHECK_EQ(weft__worker_create_on(r, &params, &w->worker[i]), 0);
-    }
+    for (int i = 0; i < 2; i++) w->worker[i] = sim_worker(w->context, w->clock, &params);
     CHECK_EQ(weft_worker_address(w->worker[1], address, &len), 0);
     weft_ep_params_t ep_params = {.on_ready = on_ready, .on_error = on_error, .arg = w};
     CHECK_EQ(weft_connect_address(w->worker[0], address, len, &ep_params, &w->ep), 0);

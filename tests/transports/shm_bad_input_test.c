@@ -162,7 +162,7 @@ static void close_door(struct pair *p, int fds_before) {
     CHECK_EQ(p->b.n_open, 1); /* no other peer came in */
     if (fds_before) {
         pair_turns(p, 3);
-        CHECK_EQ(n_fds(), fds_before);
+        CHECK_EQ(n_descriptors(), fds_before);
     }
     pair_close(p);
 }
@@ -170,7 +170,7 @@ static void close_door(struct pair *p, int fds_before) {
 TEST(junk_at_the_door_is_notified_why_and_turned_away) {
     struct pair p;
     open_door(&p);
-    int before = n_fds();
+    int before = n_descriptors();
     struct shm_hello hello = a_hello();
     for (size_t len = 1; len < sizeof hello; len += 5) {
         int fd = knock(&p);
@@ -202,7 +202,7 @@ TEST(junk_at_the_door_is_notified_why_and_turned_away) {
 TEST(memory_that_is_not_what_it_sends_is_not_mapped) {
     struct pair p;
     open_door(&p);
-    int before = n_fds();
+    int before = n_descriptors();
     struct shm_hello hello = a_hello();
     size_t ring = SHM_CONTROL + 256 * RING_LINE + 65536;
     int unsealed = memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING),
@@ -254,7 +254,7 @@ TEST(memory_that_is_not_what_it_sends_is_not_mapped) {
 TEST(who_is_to_be_woken_by_anything_but_an_eventfd_is_refused) {
     struct pair p;
     open_door(&p);
-    int before = n_fds(), ends[2], sockets[2];
+    int before = n_descriptors(), ends[2], sockets[2];
     struct shm_hello hello = a_hello();
     CHECK_EQ(pipe2(ends, O_CLOEXEC), 0);
     CHECK_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets), 0);
@@ -281,7 +281,7 @@ TEST(who_is_to_be_woken_by_anything_but_an_eventfd_is_refused) {
 TEST(who_sends_nothing_is_dropped_in_time_and_who_leaves_at_once) {
     struct pair p;
     open_door_for(&p, "1s");
-    int before = n_fds();
+    int before = n_descriptors();
     double began = pair_seconds();
     int gone = knock(&p), silent = knock(&p);
     close(gone);

@@ -139,7 +139,7 @@ static void begin(struct world *w) {
     target_open(&w->t, 3 * TARGET_PAGE, WEFT_MEM_ALL, true);
     CHECK_EQ(w->p.iface_b->ops->mem->mem_register(w->p.iface_b, &w->t.region, &w->mem), WEFT_OK);
     w->p.iface_b->ops->mem->key_pack(w->mem, w->packed);
-    w->fds = n_fds();
+    w->fds = n_descriptors();
 }
 static struct lane_key *ask(struct world *w, struct end *end) {
     struct lane_key *key = NULL;
@@ -265,7 +265,7 @@ TEST(memory_that_could_end_in_a_fault_is_not_mapped) {
         if (!cases[i].ends) CHECK_EQ(key->status, WEFT_NO_RESOURCE); /* messages will do */
         CHECK(!key->local);
         CHECK_EQ(key->caps, 0);
-        if (!cases[i].ends) CHECK_EQ(n_fds(), w.fds);
+        if (!cases[i].ends) CHECK_EQ(n_descriptors(), w.fds);
         end(&w);
     }
     close(short_of_it);

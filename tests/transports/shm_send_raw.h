@@ -3,9 +3,9 @@
 #define WEFT_TESTS_TRANSPORTS_SHM_SEND_RAW_H
 
 #include "../harness.h"
-#include <dirent.h>
 #include <stdint.h>
 #include <sys/socket.h>
+#include <tests/support/descriptors.h>
 
 enum { SEND_FDS = 16 };
 
@@ -23,15 +23,6 @@ static inline void send_on(int socket, const void *data, size_t len, const int *
         memcpy(CMSG_DATA(c), fds, (size_t)n * sizeof(int));
     }
     CHECK_EQ(sendmsg(socket, &m, MSG_NOSIGNAL), len);
-}
-
-/* Of this process: none may stay. */
-static inline int n_fds(void) {
-    DIR *d = opendir("/proc/self/fd");
-    int n = 0;
-    while (readdir(d)) n++;
-    closedir(d);
-    return n;
 }
 
 #endif
