@@ -73,8 +73,7 @@ static void drive_all(void) {
         if (node->worker && node->drive != DRIVE_THREAD) drive(node);
 }
 
-/* Where a socket dies, a member whose own connection stands may wait for one that lost its own,
- * until the team's deadline. */
+/* Members of a team are driven by this thread, and need a way to each other. */
 static bool draws_teams(void) {
     return !(world->may & MAY_THREAD) && strcmp(world->transports, "self") && percent(35);
 }
