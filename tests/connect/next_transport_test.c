@@ -126,7 +126,7 @@ TEST(a_peer_without_memory_is_reached_by_the_next_transport) {
     next_after(WEFT_ERR_NO_MEMORY);
 }
 
-/* What was sent meanwhile is sent by the next transport. */
+/* What is sent before the endpoint is connected goes by the next transport. */
 static int came;
 static void on_am(weft_ep_t *ep, weft_am_t *am, void *arg) {
     came++;

@@ -163,7 +163,7 @@ enum {
 }; /* the lock is held for microseconds, but its holder may lose the processor */
 
 /* The lock of a directory: only its holder may replace or remove the socket of a dead process by
- * whose name others may listen. -1 with errno: it was not free in so many tries. */
+ * whose name others may listen. -1 with errno: it was not free in `tries` tries. */
 static int lock_directory(const char *directory, unsigned tries) {
     int lock = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (lock < 0) return -1;
