@@ -193,7 +193,7 @@ static void answer_open(weft_team_t *team, weft_ep_t *ep) {
                                .epoch = team->epoch,
                                .from = team->rank,
                                .seq = team->blamed,
-                               .tag = (uint32_t)team->status};
+                               .tag = (uint32_t)weft__team_notice_status(team)};
     if (!team_is_failed(&team->core.fsm)) return;
     weft__coll_send_copy(team->room, ep, COLL_WIRE_NOTICE, &failed, NULL, 0);
 }

@@ -86,10 +86,12 @@ static void notify_watches(weft_team_t *team) {
     }
 }
 
-/* What the others receive: a member that closed in the middle of something has failed, for
- * them. */
+weft_status_t weft__team_notice_status(const weft_team_t *team) {
+    return team->status == WEFT_ERR_CLOSED ? WEFT_ERR_PEER_FAILED : team->status;
+}
+
 static void warn_all(weft_team_t *team) {
-    weft_status_t status = team->status == WEFT_ERR_CLOSED ? WEFT_ERR_PEER_FAILED : team->status;
+    weft_status_t status = weft__team_notice_status(team);
     if (!team->id) return;
     for (uint32_t r = 0; r < team->size; r++) {
         if (r == team->rank || !team->member[r].ep || member_is_gone(&team->member[r]) ||

@@ -251,6 +251,9 @@ void weft__team_stub_rest(struct stub *stub, weft_status_t status);
 
 /* Fails the team with its first error, and notifies the other members. */
 void weft__team_fail(weft_team_t *team, weft_status_t status, uint32_t blamed);
+/* Of a team that has failed, what its NOTICE says: for the others, a member that closed in the
+ * middle of something has failed. */
+weft_status_t weft__team_notice_status(const weft_team_t *team);
 /* Continues a close after something that it waits for has ended. */
 void weft__team_settle(weft_team_t *team);
 weft_status_t weft__team_close(weft_team_t *team, const weft_op_t *op);

@@ -102,8 +102,8 @@ static void vanish(const int *fd, int n) {
     }
 }
 
-/* How long until it is known, from `begin`. The time is the kernel's, whose clock stays as it is
- * where that of the test is ten times as fast (tools/test slow). */
+/* How long until it is known, from `begin`. The kernel counts the time by its own clock, also
+ * where the test's clock is ten times as fast (tools/test slow). */
 static double until_lost(struct two *t, double begin) {
     while (!t->errors && two_now() < begin + test_timeout(100)) test_idle(two_turn(t));
     CHECK_EQ(t->errors, 1);

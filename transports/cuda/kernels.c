@@ -100,8 +100,9 @@ static weft_status_t take_queue(const struct cuda_driver *driver, cuda_context c
 /* Does the driver still know the stream, and no error of its context? */
 static bool is_usable(const struct queue *queue) {
     const struct cuda_driver *driver = weft__cuda_driver();
-    cuda_result r = queue->stream && driver ? driver->stream_query(queue->stream) : 0;
-    return queue->stream && (r == 0 || r == CUDA_NOT_READY);
+    if (!driver || !queue->stream) return false;
+    cuda_result r = driver->stream_query(queue->stream);
+    return r == 0 || r == CUDA_NOT_READY;
 }
 
 void weft__cuda_queue_drop(cuda_context context) {
