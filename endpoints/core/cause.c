@@ -7,15 +7,15 @@
 #include "endpoint.h"
 #include "worker.h"
 
-struct cause *weft__cause_join(const void *worker, const struct cause *before, weft_status_t status,
+struct cause *weft__cause_join(const void *worker, struct cause *before, weft_status_t status,
                                const char *text) {
-    size_t size = strlen(text) + 1 + (before ? strlen(before->text) + strlen(CAUSE_THEN) : 0);
+    static const char then[] = "; then ";
+    size_t own = before ? strlen(before->text) + strlen(then) : 0, size = own + strlen(text) + 1;
     struct cause *cause = weft__alloc(worker, sizeof *cause + size, "cause");
     if (!cause) return NULL;
-    cause->users = 1;
-    cause->status = status;
-    snprintf(cause->text, size, "%s%s%s", before ? before->text : "", before ? CAUSE_THEN : "",
-             text);
+    *cause = (struct cause){
+        .users = 1, .status = status, .before = weft__cause_hold(before), .own = own};
+    snprintf(cause->text, size, "%s%s%s", before ? before->text : "", before ? then : "", text);
     return cause;
 }
 
@@ -29,19 +29,16 @@ struct cause *weft__cause_hold(struct cause *cause) {
 }
 
 void weft__cause_drop(struct cause *cause) {
-    if (cause && --cause->users == 0) talloc_free(cause);
-}
-
-/* The last failure is the innermost cause, so it is noted first. */
-static void note_failures(weft_status_t status, const char *text) {
-    const char *then = strstr(text, CAUSE_THEN);
-    if (then) note_failures(status, then + strlen(CAUSE_THEN));
-    (void)weft__fail_in(status, "%.*s", then ? (int)(then - text) : (int)strlen(text), text);
+    if (!cause || --cause->users) return;
+    weft__cause_drop(cause->before);
+    talloc_free(cause);
 }
 
 void weft__cause_note(weft_status_t status, const struct cause *cause) {
     weft__causes_clear();
-    if (cause && cause->status == status) note_failures(status, cause->text);
+    if (!cause || cause->status != status) return;
+    for (; cause; cause = cause->before)
+        (void)weft__fail_in(status, "%s", cause->text + cause->own);
 }
 
 void weft__peer_text(const struct link *link, char buf[PEER_ROOM]) {

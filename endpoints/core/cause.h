@@ -10,25 +10,25 @@ struct weft_ep;
 
 struct cause {
     uint32_t users;
-    int32_t status; /* a weft_status_t, that this is the cause of */
+    int32_t status;       /* a weft_status_t, that this is the cause of */
+    struct cause *before; /* the failure of the try before this one, or NULL */
+    size_t own;           /* where in `text` this failure begins, behind those before */
     char text[];
 };
 
 enum { CAUSE_ROOM = 320, PEER_ROOM = 192 };
-/* Stands between the failures of several tries in one text. */
-#define CAUSE_THEN "; then "
 
 /* A cause with one user, below `worker`. NULL when memory runs out: the failure is then
  * described without it. */
 struct cause *weft__cause_new(const void *worker, weft_status_t status, const char *text);
-/* The same, with the text of a failure before it; `before` may be NULL. */
-struct cause *weft__cause_join(const void *worker, const struct cause *before, weft_status_t status,
+/* The same, behind the failure of a try before; `before` may be NULL. Its text has both. */
+struct cause *weft__cause_join(const void *worker, struct cause *before, weft_status_t status,
                                const char *text);
 struct cause *weft__cause_hold(struct cause *cause); /* one user more; NULL is nothing */
 void weft__cause_drop(struct cause *cause);
 
-/* Sets the thread's causes to this one if it is of `status`, and otherwise to none. Each failure of
- * its text is a cause of its own. Call it before a callback. */
+/* Sets the thread's causes to this one if it is of `status`, and otherwise to none. Each try that
+ * failed is a cause of its own. Call it before a callback. */
 void weft__cause_note(weft_status_t status, const struct cause *cause);
 
 /* "worker 0123456789abcdef at 127.0.0.1:7000 (tcp)", for log lines and causes. */
