@@ -1,27 +1,29 @@
 #!/bin/bash
-# The module for redis-server: each case starts a server of its own, in a folder of its own.
+# The module for redis-server: each case starts a server of its own, in a folder of its own. SERVER_KIND=valkey asks
+# valkey-server in its place.
 . tests/check.sh
+kind=${SERVER_KIND:-redis}
 built=$bin/integrations/redis
 [ -e "$built/weft_redis.so" ] || built=integrations/redis
 
 # A server with the module that listens at a shm name, by which all cases are told apart.
 begin() {
-    server_program=$(command -v redis-server || echo /usr/bin/redis-check-rdb) # the same program, by its name
-    command -v redis-cli >/dev/null && [ -e "$server_program" ] || skip "redis-server is not installed"
+    server_program=$(command -v $kind-server || echo /usr/bin/$kind-check-rdb) # the same program, by its name
+    command -v $kind-cli >/dev/null && [ -e "$server_program" ] || skip "redis-server is not installed"
     [ -e "$built/weft_redis.so" ] || skip "the Redis module is not built"
-    ln -sf "$server_program" "$scratch/redis-server"
+    ln -sf "$server_program" "$scratch/$kind-server"
     # loaded by its address: a sandbox shows it as a link
     cp -L "$built/weft_redis.so" "$scratch/weft_redis.so"
     folder=$(mktemp -d "$scratch/serverXXXX")
     uri=${1:-shm://redis-test-$$-$BASHPID}
-    "$scratch/redis-server" --port 0 --unixsocket "$folder/socket" --dir "$folder" --save '' --enable-module-command yes \
+    "$scratch/$kind-server" --port 0 --unixsocket "$folder/socket" --dir "$folder" --save '' --enable-module-command yes \
         --loadmodule "$scratch/weft_redis.so" "$uri" close.timeout=200ms >"$folder/log" 2>&1 &
     server=$!
     trap 'kill -9 $server 2>/dev/null || true' EXIT
     wait_for redis ping >/dev/null || { tail -5 "$folder/log" && return 1; }
     [ "$uri" != tcp://127.0.0.1:0 ] || uri=$(redis weft.info | sed 's/.*listener:\([^ ]*\).*/\1/')
 }
-redis() { redis-cli -s "$folder/socket" "$@"; }
+redis() { $kind-cli -s "$folder/socket" "$@"; }
 weft() { timeout 120 "$built/weft-redis-cli" "$uri" "$@"; }
 
 test_both_sides_see_each_others_values() {
