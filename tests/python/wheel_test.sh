@@ -19,7 +19,7 @@ wheel() {
     set -- "$scratch"/wheels/*.whl
     [ ! -e "$1" ] || return 0
     mkdir -p "$scratch/package"
-    cp -rL "$package"/{CMakeLists.txt,README.md,pyproject.toml,weft} "$scratch/package/"
+    cp -rL "$package"/{CMakeLists.txt,LICENSE,README.md,pyproject.toml,weft} "$scratch/package/"
     chmod -R u+w "$scratch/package"
     mv "$scratch/package/weft/_core.abi3.so" "$scratch/"
     # What others built is named by links, as in a folder of Bazel's, and stays as it is.
@@ -37,6 +37,13 @@ test_pip_makes_one_wheel_for_all_interpreters_from_3_11_on() {
         'dist-info/entry_points.txt'; do
         has "the wheel" "$held" "$name"
     done
+}
+
+test_the_wheel_carries_its_licence() {
+    wheel
+    unpacked=$scratch/licence && "$python" -m zipfile -e "$scratch"/wheels/*.whl "$unpacked"
+    cmp "$package/LICENSE" "$unpacked"/weft-*.dist-info/licenses/LICENSE || fail "no licence, or another one"
+    has metadata "$(cat "$unpacked"/weft-*.dist-info/METADATA)" '^License-Expression: BSD-3-Clause$'
 }
 
 test_the_wheel_keeps_to_the_stable_abi() {
