@@ -52,12 +52,12 @@ static void finish_request(const weft_team_t *team, struct weft_request *req,
         weft__team_reason(team, text, sizeof text);
         cause = weft__cause_new(team->worker, status, text);
     }
-    req->recv.remote = (uint64_t)(uintptr_t)cause;
+    req->recv.cause = cause;
     weft__request_finish(req, status);
 }
 
 static void explain(struct weft_request *req) {
-    struct cause *cause = (struct cause *)(uintptr_t)req->recv.remote;
+    struct cause *cause = req->recv.cause;
     weft__cause_note(req->status, cause);
     if (!cause || cause->status != req->status)
         (void)weft__fail(req->status, "%s", req->kind->name);
@@ -137,7 +137,7 @@ void weft__collective_stop(struct collective *c) {
 /* Cancelled, or past its deadline. The others cannot finish it without this member: the whole
  * team fails. What was decided before that, or is by now, is the outcome. */
 static void withdrawn(struct weft_request *req) {
-    struct collective *c = (struct collective *)(uintptr_t)req->recv.remote;
+    struct collective *c = req->group;
     if (collective_is_running(&c->core.fsm)) {
         if (req->status == WEFT_ERR_TIMED_OUT) weft__late_name(c);
         weft__team_fail(c->team, req->status, c->team->rank);
@@ -158,7 +158,7 @@ static weft_status_t accept_call(struct collective *c, const weft_op_t *op) {
     if (!op) return WEFT_OK;
     struct weft_request *req = weft__request_new(c->team->worker, &collective_kind);
     if (!req) return WEFT_ERR_NO_MEMORY;
-    req->recv.remote = (uint64_t)(uintptr_t)c;
+    req->group = c;
     weft_status_t st = weft__request_accept(req, NULL, op);
     if (st < 0) return st;
     weft__request_park(req);
@@ -168,6 +168,12 @@ static weft_status_t accept_call(struct collective *c, const weft_op_t *op) {
 }
 
 /* ---- beginning ------------------------------------------------------------------------------- */
+
+void weft__collective_misses_gone(struct collective *c) {
+    for (uint32_t r = 0; r < c->team->size && c->status == WEFT_OK; r++)
+        if (member_is_gone(&c->team->member[r]) && c->engine->needs(c, r))
+            weft__team_misses(c->team, r);
+}
 
 void weft__collectives_without(weft_team_t *team, uint32_t rank) {
     list_for_each(at, &team->active) {
@@ -247,8 +253,7 @@ static weft_status_t collective_begin(weft_team_t *team, struct collective *c,
     weft__late_begin(c);
     if (c->engine->may_move) weft__shared_watch(team);
     if (ended) weft__collective_finish(c);
-    for (uint32_t r = 0; r < team->size && c->status == WEFT_OK; r++)
-        if (member_is_gone(&team->member[r]) && c->engine->needs(c, r)) weft__team_misses(team, r);
+    weft__collective_misses_gone(c);
     if (!weft__reactor_in_turn(team->reactor)) weft__reactor_kick(team->reactor);
     return WEFT_IN_PROGRESS;
 }

@@ -258,6 +258,9 @@ void weft__team_loses(weft_team_t *team, uint32_t rank, weft_status_t status);
 /* Fails it because a collective needs a member that has left. */
 void weft__team_misses(weft_team_t *team, uint32_t rank);
 
+/* The same for each member that has left already and that this collective needs. */
+void weft__collective_misses_gone(struct collective *c);
+
 /* ---- steps.c, steps_prepare.c: over messages */
 
 void weft__steps_recall(struct collective *c);

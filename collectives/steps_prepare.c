@@ -152,12 +152,6 @@ bool weft__steps_defer(const struct collective *c, const struct coll_wire *wire)
     return c->asked && !(wire->tag & ASK_TAG);
 }
 
-static void go_without(struct collective *c) {
-    for (uint32_t r = 0; r < c->team->size && c->status == WEFT_OK; r++)
-        if (member_is_gone(&c->team->member[r]) && c->engine->needs(c, r))
-            weft__team_misses(c->team, r);
-}
-
 /* They are what other members said: of one block no more than a call may ask for, and of all
  * together so little that no sum of theirs passes 64 bits. */
 static bool are_sound(const struct coll_shape *shape) {
@@ -196,7 +190,7 @@ void weft__steps_take_known(struct collective *c) {
         return;
     }
     weft__steps_hand_over_early(c);
-    go_without(c);
+    weft__collective_misses_gone(c);
 }
 
 /* ---- beginning ------------------------------------------------------------------------------- */

@@ -7,8 +7,6 @@ static weft_status_t set_up(struct reactor *r, const struct reactor_params *para
     r->freed.tree = weft__alloc(r, 0, "free list");
     if (!r->internals || !r->freed.tree) return WEFT_ERR_NO_MEMORY;
     if (params->virtual_clock) {
-        r->remote.event_fd = r->outer.fd = r->outer.front_fd = r->outer.apart_fd =
-            r->outer.timer_fd = -1;
         weft__random_open(r, params->seed ? params->seed : weft__clock_seed(params->virtual_clock));
         weft__clock_join(params->virtual_clock, r);
         return WEFT_OK;

@@ -74,18 +74,24 @@ static uint64_t yield(struct reactor *r, uint64_t now) {
     return after;
 }
 
+/* Whether a look that found nothing yields: in a crowd, and now and then, to learn of one. May read
+ * the clock. */
+static bool yield_is_due(const struct reactor *r, unsigned looks, uint64_t begin, uint64_t *now) {
+    bool shared = r->oversubscribed.is_seen;
+    if (!shared && looks % LOOKS_PER_CLOCK) return false;
+    *now = weft__real_now();
+    return shared || *now - begin > PROBE_AFTER_NS;
+}
+
 /* Looks for `ns`, in a crowd for longer, but not beyond `until`. */
 static enum outcome spin(struct reactor *r, uint64_t ns, uint64_t until) {
     uint64_t begin = weft__real_now(), now = begin;
     for (unsigned looks = 1;; looks++) {
         enum outcome outcome = look_where_due(r);
         if (outcome == GONE) return GONE;
-        if (outcome == NOTHING &&
-            (r->oversubscribed.is_seen ||
-             (looks % LOOKS_PER_CLOCK == 0 && (now = weft__real_now()) - begin > PROBE_AFTER_NS)))
-            now = yield(r, r->oversubscribed.is_seen ? weft__real_now() : now);
-        bool over = now - begin >= (r->oversubscribed.is_seen ? CROWD_FACTOR * ns : ns) ||
-                    now >= until || r->waits_without_spin;
+        if (outcome == NOTHING && yield_is_due(r, looks, begin, &now)) now = yield(r, now);
+        uint64_t most = r->oversubscribed.is_seen ? CROWD_FACTOR * ns : ns;
+        bool over = now - begin >= most || now >= until || r->waits_without_spin;
         if (outcome == SOMETHING || over) {
             spin_looked(&r->spin, now - begin, outcome == SOMETHING);
             return outcome;

@@ -31,7 +31,6 @@ static weft_status_t failed_by_errno(const char *what) {
 }
 
 weft_status_t weft__wakeup_open(struct reactor *r) {
-    r->outer.fd = r->outer.front_fd = r->outer.timer_fd = r->outer.apart_fd = -1;
     r->remote.event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     return r->remote.event_fd >= 0 ? WEFT_OK : failed_by_errno("eventfd");
 }

@@ -144,31 +144,37 @@ void weft__request_bind(struct weft_request *req, struct weft_ep *ep) {
     if (ep) list_append(&ep->requests, &req->of_ep);
 }
 
+static weft_status_t check_descriptor(const struct weft_request *req, const weft_op_t *op) {
+    weft_status_t st = weft__check_op(op, req->kind->flags);
+    return st == WEFT_OK && req->kind->moves_none ? weft__check_no_layout(op) : st;
+}
+
+static weft_status_t start_deadline(struct weft_request *req, uint64_t after_ms) {
+    if (!after_ms) return WEFT_OK;
+    uint64_t at = weft__now(req->worker->reactor) + after_ms * NS_PER_MS;
+    return weft__timer_start(req->worker->reactor, &req->deadline, at);
+}
+
+/* How the program is notified of the end, and the handle that it gets. */
+static void take_descriptor(struct weft_request *req, const weft_op_t *op) {
+    req->done = op->done;
+    req->arg = op->arg;
+    req->send.flags = op->flags;
+    req->named_p = op->request_p;
+    if (op->request_p) *op->request_p = req;
+    req->completion = op->completion;
+    if (req->completion) req->completion->count++;
+}
+
 weft_status_t weft__request_accept(struct weft_request *req, struct weft_ep *ep,
                                    const weft_op_t *op) {
-    if (op) {
-        weft_status_t st = weft__check_op(op, req->kind->flags);
-        if (st == WEFT_OK && req->kind->moves_none) st = weft__check_no_layout(op);
-        if (st < 0) {
-            weft__request_discard(req);
-            return st;
-        }
-        req->done = op->done;
-        req->arg = op->arg;
-        req->send.flags = op->flags;
-        if (op->deadline_ms) {
-            uint64_t at = weft__now(req->worker->reactor) + op->deadline_ms * NS_PER_MS;
-            weft_status_t st = weft__timer_start(req->worker->reactor, &req->deadline, at);
-            if (st < 0) {
-                weft__request_discard(req);
-                return st;
-            }
-        }
-        req->named_p = op->request_p;
-        if (op->request_p) *op->request_p = req;
-        req->completion = op->completion;
-        if (req->completion) req->completion->count++;
+    weft_status_t st = op ? check_descriptor(req, op) : WEFT_OK;
+    if (st == WEFT_OK && op) st = start_deadline(req, op->deadline_ms);
+    if (st < 0) {
+        weft__request_discard(req);
+        return st;
     }
+    if (op) take_descriptor(req, op);
     weft__request_bind(req, ep);
     return WEFT_IN_PROGRESS;
 }

@@ -103,6 +103,7 @@ struct request_recv {
     union {
         uint64_t remote;      /* the sender's address, for a bulk get */
         struct weft_mem *mem; /* a wait for a region's withdrawal, which receives nothing */
+        struct cause *cause;  /* a collective, once it has ended: of its failure, or NULL */
     };
     struct list taker;     /* in the table of receives that took an offer; zero: it took none */
     uint32_t fin_due;      /* 1: the sender waits for FIN */

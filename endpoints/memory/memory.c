@@ -285,7 +285,7 @@ void weft__mem_stub_rest(struct stub *stub, weft_status_t status) {
     weft_mem_t *mem = stub->object;
     memset(mem, 0, sizeof *mem);
     mem->worker = weft__stub_worker(status);
-    mem->arg = stub;
+    mem->stub = stub;
 }
 
 weft_status_t weft__mem_stub_new(weft_worker_t *worker, size_t params_size,

@@ -21,6 +21,7 @@ struct weft_mem {
     struct memory_core core;
     struct region region; /* as transports see it */
     struct weft_worker *worker;
+    struct stub *stub;      /* in associated mode, while it has no resource; NULL: not */
     struct list of_worker;  /* in worker->memory.all */
     struct list waiting;    /* requests that wait for SETTLED */
     uint32_t untold;        /* requests of `waiting` whose callback is still due */

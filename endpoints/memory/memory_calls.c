@@ -111,7 +111,7 @@ static weft_status_t check_region(const weft_mem_t *mem) {
 weft_status_t weft_mem_export(const weft_mem_t *mem, int *fd_p, uint64_t *offset_p) {
     weft_status_t st = check_region(mem);
     if (st < 0) return st;
-    if (st == WEFT_OK && mem->of) mem = mem->of;
+    if (mem->of) mem = mem->of;
     if (!fd_p || !offset_p) return weft__fail(WEFT_ERR_INVALID_PARAM, "fd_p or offset_p is NULL");
     if (mem->pages.fd < 0)
         return weft__fail(WEFT_ERR_UNSUPPORTED, "memory of the program has no descriptor");
@@ -124,7 +124,7 @@ weft_status_t weft_mem_export(const weft_mem_t *mem, int *fd_p, uint64_t *offset
 
 weft_status_t weft_mem_release(weft_mem_t *mem, const weft_op_t *op) {
     if (mem && weft__is_stub_worker(mem->worker)) {
-        struct stub *stub = mem->arg;
+        struct stub *stub = mem->stub;
         stub->closing(stub);
         weft__worker_stub_gone(stub);
         return WEFT_OK;
@@ -145,15 +145,15 @@ weft_status_t weft_mem_release(weft_mem_t *mem, const weft_op_t *op) {
 
 weft_status_t weft_mem_revoke(weft_mem_t *mem, const weft_op_t *op) {
     weft_status_t st = check_region(mem);
-    if (st == WEFT_OK && mem->of) mem = mem->of;
-    return st < 0 ? st : weft__mem_withdraw(mem, false, op);
+    if (st < 0) return st;
+    return weft__mem_withdraw(mem->of ? mem->of : mem, false, op);
 }
 
 weft_status_t weft_mem_advise(weft_mem_t *mem, size_t offset, size_t len,
                               weft_mem_advice_t advice) {
     weft_status_t st = check_region(mem);
     if (st < 0) return st;
-    if (st == WEFT_OK && mem->of) mem = mem->of;
+    if (mem->of) mem = mem->of;
     if (mem->on_device)
         return weft__fail(WEFT_ERR_UNSUPPORTED, "the kernel takes no advice on device memory");
     if (!region_covers(0, mem->region.len, offset, len))
@@ -167,7 +167,7 @@ weft_status_t weft_mem_describe(const weft_mem_t *mem, weft_mem_info_t *info_p) 
     weft_mem_info_t info = {.numa_node = -1};
     weft_status_t st = check_region(mem);
     if (st < 0) return st;
-    if (st == WEFT_OK && mem->of) mem = mem->of;
+    if (mem->of) mem = mem->of;
     if (!info_p) return weft__fail(WEFT_ERR_INVALID_PARAM, "info_p is NULL");
     (void)weft_mem_detect(mem->region.base, &info);
     info.base = mem->region.base;
@@ -196,6 +196,33 @@ static void shrink(struct memory *memory) {
         drop_region(list_of(oldest, weft_mem_t, cached));
 }
 
+static weft_mem_t *use_cached(weft_worker_t *worker, struct cached *found) {
+    weft_mem_t *mem = list_of(found, weft_mem_t, cached);
+    worker->count->memory_cache_hits++;
+    if (mem->users++ == 0) weft__region_cache_use(&worker->memory.cache, found);
+    return mem;
+}
+
+static weft_status_t register_cached(weft_worker_t *worker, void *base, size_t len,
+                                     const weft_mem_params_t *params, weft_mem_t **mem_p) {
+    weft_mem_t *mem;
+    uintptr_t begin = (uintptr_t)base;
+    weft__cuda_notice();
+    weft_status_t st = weft__mem_new(worker, base, len, params, NULL, &mem);
+    if (st < 0) return st;
+    mem->cached = (struct cached){.base = begin, .end = begin + len, .rights = params->rights};
+    st = weft__region_cache_add(&worker->memory.cache, worker, &mem->cached);
+    if (st < 0) {
+        list_init(&mem->cached.unused);
+        drop_region(mem);
+        return st;
+    }
+    mem->users = 1;
+    shrink(&worker->memory);
+    *mem_p = mem;
+    return WEFT_OK;
+}
+
 weft_status_t weft_mem_get(weft_worker_t *worker, void *base, size_t len, unsigned rights,
                            weft_mem_t **mem_p) {
     weft_mem_params_t own = {0};
@@ -208,29 +235,11 @@ weft_status_t weft_mem_get(weft_worker_t *worker, void *base, size_t len, unsign
     if (st < 0) return st;
     st = check_range(base, len);
     if (st < 0) return st;
-    struct memory *memory = &worker->memory;
     uintptr_t begin = (uintptr_t)base;
-    struct cached *found = weft__region_cache_find(&memory->cache, begin, begin + len, rights);
-    weft_mem_t *mem = found ? list_of(found, weft_mem_t, cached) : NULL;
-    if (mem) {
-        worker->count->memory_cache_hits++;
-        if (mem->users++ == 0) weft__region_cache_use(&memory->cache, found);
-        *mem_p = mem;
-        return WEFT_OK;
-    }
-    weft__cuda_notice();
-    st = weft__mem_new(worker, base, len, &own, NULL, &mem);
-    if (st < 0) return st;
-    mem->cached = (struct cached){.base = begin, .end = begin + len, .rights = rights};
-    st = weft__region_cache_add(&memory->cache, worker, &mem->cached);
-    if (st < 0) {
-        list_init(&mem->cached.unused);
-        drop_region(mem);
-        return st;
-    }
-    mem->users = 1;
-    shrink(memory);
-    *mem_p = mem;
+    struct cached *found =
+        weft__region_cache_find(&worker->memory.cache, begin, begin + len, rights);
+    if (!found) return register_cached(worker, base, len, &own, mem_p);
+    *mem_p = use_cached(worker, found);
     return WEFT_OK;
 }
 

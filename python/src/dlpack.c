@@ -36,48 +36,66 @@ static int code_of(const char *format) {
                                        : -1;
 }
 
-static struct given *given_of(PyObject *self) {
-    struct state *state = weft__py_state(Py_TYPE(self));
-    struct device device = {DEVICE_HOST, 0};
-    struct dtype dtype = {0};
-    Py_buffer view;
-    int failed = Py_TYPE(self) == state->block
-                     ? weft__py_block_view(self, &view, PyBUF_RECORDS_RO, &device, &dtype)
-                     : PyObject_GetBuffer(self, &view, PyBUF_RECORDS_RO);
-    if (failed) return NULL;
-    const char *format = view.format ? view.format : "B";
-    if (view.itemsize <= 0) PyErr_SetString(PyExc_BufferError, "elements of no bytes");
-    if (!dtype.bits && !PyErr_Occurred()) {
-        int code = code_of(format);
-        if (code < 0) PyErr_Format(PyExc_BufferError, "DLPack has no type for \"%s\"", format);
-        dtype = (struct dtype){code, view.itemsize * 8, 1};
+/* The memory of `self`, its device, and its type: no bits if the format is to say it. */
+static int view_of(PyObject *self, Py_buffer *view, struct device *device, struct dtype *dtype) {
+    *device = (struct device){DEVICE_HOST, 0};
+    *dtype = (struct dtype){0};
+    return Py_TYPE(self) == weft__py_state(Py_TYPE(self))->block
+               ? weft__py_block_view(self, view, PyBUF_RECORDS_RO, device, dtype)
+               : PyObject_GetBuffer(self, view, PyBUF_RECORDS_RO);
+}
+
+static int type_of_elements(const Py_buffer *view, struct dtype *dtype) {
+    if (view->itemsize <= 0) {
+        PyErr_SetString(PyExc_BufferError, "elements of no bytes");
+        return -1;
     }
-    struct given *given = NULL;
-    if (!PyErr_Occurred()) {
-        given = calloc(1, sizeof *given + (2 * view.ndim + 1) * sizeof(int64_t));
-        if (!given) PyErr_NoMemory();
+    if (dtype->bits) return 0;
+    const char *format = view->format ? view->format : "B";
+    int code = code_of(format);
+    if (code < 0) {
+        PyErr_Format(PyExc_BufferError, "DLPack has no type for \"%s\"", format);
+        return -1;
     }
+    *dtype = (struct dtype){code, view->itemsize * 8, 1};
+    return 0;
+}
+
+/* Takes over the view. DLPack counts strides in elements. */
+static struct given *given_new(const Py_buffer *view, struct device device, struct dtype dtype) {
+    struct given *given = calloc(1, sizeof *given + (2 * view->ndim + 1) * sizeof(int64_t));
     if (!given) {
-        PyBuffer_Release(&view);
+        PyErr_NoMemory();
         return NULL;
     }
-    struct tensor tensor = {.data = view.buf,
+    struct tensor tensor = {.data = view->buf,
                             .device = device,
-                            .ndim = view.ndim,
+                            .ndim = view->ndim,
                             .dtype = dtype,
                             .shape = given->numbers,
-                            .strides = given->numbers + view.ndim};
-    for (int i = 0; i < view.ndim; i++) {
-        tensor.shape[i] = view.shape[i];
-        tensor.strides[i] = view.strides[i] / view.itemsize;
+                            .strides = given->numbers + view->ndim};
+    for (int i = 0; i < view->ndim; i++) {
+        tensor.shape[i] = view->shape[i];
+        tensor.strides[i] = view->strides[i] / view->itemsize;
     }
-    given->view = view;
+    given->view = *view;
     given->managed = (struct managed){tensor, given, delete_managed};
     given->versioned = (struct versioned){{DLPACK_MAJOR, DLPACK_MINOR},
                                           given,
                                           delete_versioned,
-                                          view.readonly ? DLPACK_READ_ONLY : 0,
+                                          view->readonly ? DLPACK_READ_ONLY : 0,
                                           tensor};
+    return given;
+}
+
+static struct given *given_of(PyObject *self) {
+    Py_buffer view;
+    struct device device;
+    struct dtype dtype;
+    if (view_of(self, &view, &device, &dtype) < 0) return NULL;
+    bool known = type_of_elements(&view, &dtype) == 0;
+    struct given *given = known ? given_new(&view, device, dtype) : NULL;
+    if (!given) PyBuffer_Release(&view);
     return given;
 }
 
