@@ -48,7 +48,7 @@ weft_status_t weft_coll_init_sized(size_t args_size, weft_team_t *team,
 weft_status_t weft_coll_start(weft_coll_t *coll, const weft_op_t *op) {
     if (!coll) REFUSE("coll", "NULL");
     weft_status_t st = weft__worker_check(coll->team->worker);
-    if (st == WEFT_OK) st = weft__check_streamed_op(op, WEFT_COLL_FIXED_ORDER | WEFT_COLL_SAFE);
+    if (st == WEFT_OK) st = weft__check_streamed_op(op, WEFT_COLL_SAFE);
     if (st == WEFT_OK) st = weft__check_no_layout(op);
     if (st == WEFT_OK && !is_safe(op)) st = weft__team_usable(coll->team);
     if (st < 0) return st;

@@ -111,21 +111,31 @@ WEFT_API weft_status_t weft_team_algorithm(weft_team_t *team, weft_coll_kind_t k
 /* Returns the size of an element in bytes; 0 for an unknown type. Any thread. */
 WEFT_API size_t weft_datatype_size(weft_datatype_t type);
 
+/*
+ * Flags of collectives. Each has a bit of its own, and a place. In another place it is
+ * INVALID_PARAM.
+ */
 enum {
-    /* weft_op_t.flags: floating-point results are bit-identical for every algorithm */
-    WEFT_COLL_FIXED_ORDER = 1,
     /*
-     * It ends with an agreement (weft_team_agree): all members that are left get one outcome. If a
-     * member dies in it, either all get OK, and have their result, or all get the same error, which
-     * fails the team. It costs three more messages a member. `op->request_p` must be NULL,
-     * `op->completion` is UNSUPPORTED, and one is in progress at a time (BUSY).
+     * weft_op_t.flags, and `init_flags` of a persistent collective: floating-point results are
+     * bit-identical for every algorithm.
+     */
+    WEFT_COLL_FIXED_ORDER = 0x100,
+    /*
+     * weft_op_t.flags, also those of weft_coll_start: the collective ends with an agreement
+     * (weft_team_agree). All members that are left get one outcome. If a member dies in it, either
+     * all get OK, and have their result, or all get the same error, which fails the team. It costs
+     * three more messages a member. `op->request_p` must be NULL, `op->completion` is UNSUPPORTED,
+     * and one is in progress at a time (BUSY).
      *
      * A member may get another outcome in three cases. It gets CLOSED if it closes the team,
      * TIMED_OUT if its deadline for the agreement passes, PEER_FAILED if the others have lost it.
      * In a team that has failed before the call, members agree, too: others may be in the
      * collective. With a count of 0 nothing is agreed on.
      */
-    WEFT_COLL_SAFE = 2
+    WEFT_COLL_SAFE = 0x200,
+    WEFT_COLL_TAGGED = 0x400,       /* weft_coll_args_t.flags: `tag` and `members` are used */
+    WEFT_REDUCTION_COMMUTES = 0x800 /* weft_reduction_create */
 };
 
 /*
@@ -151,7 +161,6 @@ WEFT_API weft_status_t weft_datatype_create(weft_team_t *team, const weft_dataty
  */
 typedef void (*weft_reduce_fn)(void *to, const void *left, const void *right, size_t count,
                                void *arg);
-enum { WEFT_REDUCTION_COMMUTES = 1 };
 
 /*
  * Creates a reduction, for any type. Without WEFT_REDUCTION_COMMUTES operands are taken in the
@@ -322,7 +331,6 @@ typedef struct weft_coll_args {
         uint32_t start, stride, size;
     } members;
 } weft_coll_args_t;
-enum { WEFT_COLL_TAGGED = 1 };
 
 #define weft_coll(...) weft_coll_sized(sizeof(weft_coll_args_t), __VA_ARGS__)
 WEFT_API weft_status_t weft_coll_sized(size_t args_size, weft_team_t *team,
@@ -332,8 +340,8 @@ WEFT_API weft_status_t weft_coll_sized(size_t args_size, weft_team_t *team,
  * A persistent collective: described once, started any number of times, one at a time.
  * weft_coll_init and the first start take all memory and choose the algorithm. Further starts
  * allocate nothing, but for what a transport takes for its first messages to a member. Buffers are
- * borrowed from a start to its end. Set WEFT_COLL_FIXED_ORDER in `init_flags`; in `op->flags` it is
- * ignored.
+ * borrowed from a start to its end. `init_flags` takes WEFT_COLL_FIXED_ORDER alone. op->flags of
+ * weft_coll_start takes WEFT_COLL_SAFE alone: each start is safe or not.
  *
  * Starts stand in the order of the team's collectives (or in that of their tag). Two handles may be
  * in progress at a time; a start of one that is in progress is BUSY. Elements with a layout, and

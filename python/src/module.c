@@ -108,7 +108,9 @@ static int execute(PyObject *module) {
         PyModule_AddIntConstant(module, "AM_HEADER_MAX", WEFT_AM_HEADER_MAX) < 0 ||
         PyModule_AddIntConstant(module, "AM_ID_MAX", WEFT_AM_ID_MAX) < 0 ||
         PyModule_AddIntConstant(module, "FLUSH_REMOTE", WEFT_FLUSH_REMOTE) < 0 ||
-        PyModule_AddIntConstant(module, "RMA_REMOTE", WEFT_RMA_REMOTE) < 0) {
+        PyModule_AddIntConstant(module, "RMA_REMOTE", WEFT_RMA_REMOTE) < 0 ||
+        PyModule_AddIntConstant(module, "COLL_FIXED_ORDER", WEFT_COLL_FIXED_ORDER) < 0 ||
+        PyModule_AddIntConstant(module, "COLL_SAFE", WEFT_COLL_SAFE) < 0) {
         return -1;
     }
     return 0;

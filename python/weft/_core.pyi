@@ -7,6 +7,8 @@ AM_HEADER_MAX: int
 AM_ID_MAX: int
 FLUSH_REMOTE: int
 RMA_REMOTE: int
+COLL_FIXED_ORDER: int
+COLL_SAFE: int
 
 def setup(make_error: Callable[[int, str], BaseException], find_buffer: Callable[[Any, bool], Any]) -> None: ...
 def pack(buffers: Any) -> bytes: ...

@@ -37,7 +37,7 @@ DATATYPES = {"int8": 0, "int16": 1, "int32": 2, "int64": 3, "uint8": 4, "uint16"
 _SIZES = (1, 2, 4, 8, 1, 2, 4, 8, 2, 2, 4, 8, 16, 8, 16, 8, 16, 8, 16)
 _SIGNED, _UNSIGNED = {1: 0, 2: 1, 4: 2, 8: 3}, {1: 4, 2: 5, 4: 6, 8: 7}
 _FLOATS = {"e": 8, "f": 10, "d": 11, "g": 12, "Zf": 13, "Zd": 14}
-FIXED_ORDER, SAFE = 1, 2
+FIXED_ORDER, SAFE = _core.COLL_FIXED_ORDER, _core.COLL_SAFE
 NO_COLOUR = 0xFFFFFFFF
 _ALL_FLAGS = 0xFFFFFFFFFFFFFFFF
 

@@ -195,6 +195,35 @@ static void multiply(void *to, const void *left, const void *right, size_t count
     ++*(int *)arg;
 }
 
+/* A flag has a place: that of another call refuses it, and does not take it for one of its own. */
+TEST(a_flag_in_the_wrong_place_is_refused) {
+    struct crew c;
+    weft_coll_t *coll;
+    weft_reduction_t reduction;
+    const uint32_t all[] = {WEFT_COLL_FIXED_ORDER, WEFT_COLL_SAFE, WEFT_COLL_TAGGED,
+                            WEFT_REDUCTION_COMMUTES};
+    crew_up(&c, 2, "self,shm", NULL, NULL);
+    weft_team_t *team = c.rank[0].team;
+    weft_coll_args_t args = {.kind = WEFT_COLL_BARRIER};
+    CHECK_EQ(weft_coll_init(team, &args, 0, &coll), WEFT_OK);
+    for (size_t i = 0; i < 4; i++) {
+        weft_op_t op = {.flags = all[i]};
+        weft_coll_args_t flagged = {.kind = WEFT_COLL_BARRIER, .flags = all[i]};
+        if (all[i] != WEFT_COLL_TAGGED)
+            CHECK_EQ(weft_coll(team, &flagged, NULL), WEFT_ERR_INVALID_PARAM);
+        if (all[i] != WEFT_COLL_SAFE) CHECK_EQ(weft_coll_start(coll, &op), WEFT_ERR_INVALID_PARAM);
+        if (all[i] != WEFT_REDUCTION_COMMUTES)
+            CHECK_EQ(weft_reduction_create(team, multiply, NULL, all[i], &reduction),
+                     WEFT_ERR_INVALID_PARAM);
+        if (all[i] == WEFT_COLL_FIXED_ORDER) continue;
+        weft_coll_t *other;
+        CHECK_EQ(weft_coll_init(team, &args, all[i], &other), WEFT_ERR_INVALID_PARAM);
+        if (all[i] != WEFT_COLL_SAFE) CHECK_EQ(weft_barrier(team, &op), WEFT_ERR_INVALID_PARAM);
+    }
+    CHECK_EQ(weft_coll_free(coll), WEFT_OK);
+    crew_down(&c);
+}
+
 static void matrices(const char *setting, const char *value) {
     enum { RANKS = 5, COUNT = 9 };
     static struct matrix mine[RANKS][COUNT], product[RANKS][COUNT], want[COUNT];
