@@ -150,11 +150,12 @@ static unsigned distance(const char *a, const char *b) {
     return row[n];
 }
 
+/* What may have been meant: at most a third of its characters differ. Otherwise NULL. */
 static const char *nearest(const char *name) {
     size_t best = 0;
     for (size_t i = 1; i < N_SETTINGS; i++)
         if (distance(name, table[i].name) < distance(name, table[best].name)) best = i;
-    return table[best].name;
+    return distance(name, table[best].name) <= strlen(name) / 3 ? table[best].name : NULL;
 }
 
 /* ---- sources --------------------------------------------------------------------------------- */
@@ -171,9 +172,14 @@ static weft_status_t take_known(weft_context_t *context, const char *name, const
 
 static weft_status_t warn_unknown(weft_context_t *context, const char *name, const char *shown,
                                   const char *value, weft_origin_t origin) {
-    if (find_setting(name) == N_SETTINGS)
+    if (find_setting(name) < N_SETTINGS) return WEFT_OK;
+    const char *meant = nearest(name);
+    if (meant)
         weft__log(context, WEFT_LOG_WARN, "config", "unknown setting %s; did you mean %s?", shown,
-                  nearest(name));
+                  meant);
+    else
+        weft__log(context, WEFT_LOG_WARN, "config",
+                  "unknown setting %s; weft-info --config lists all", shown);
     return WEFT_OK;
 }
 

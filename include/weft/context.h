@@ -54,7 +54,7 @@ typedef struct weft_context_params {
  * Creates a context and reads the configuration: the defaults, then the file, then the environment
  * (WEFT_TCP_BIND for "tcp.bind"), then `params`. A later source replaces the value of an earlier
  * one. The file has lines of `name = value`, and comments with #. `params` may be NULL. An unknown
- * name is logged as a warning, with the nearest known name.
+ * name is logged as a warning, with a known name if one is near.
  *
  * Any thread. Several threads may use one context. Each worker belongs to one thread.
  *

@@ -112,6 +112,17 @@ TEST(unknown_names_warn_with_the_nearest) {
     unlink(path);
 }
 
+TEST(a_name_that_is_like_no_other_suggests_none) {
+    setenv("WEFT_FOO_BAR", "1", 1);
+    weft_setting_t mine = {"x", "1"};
+    CHECK_EQ(create(&mine, 1, "/dev/null"), WEFT_OK);
+    CHECK_EQ(n_lines, 2);
+    CHECK(logged("unknown setting WEFT_FOO_BAR; weft-info --config lists all"));
+    CHECK(logged("unknown setting x; weft-info --config lists all"));
+    weft_context_destroy(context);
+    unsetenv("WEFT_FOO_BAR");
+}
+
 static bool refused(const char *name, const char *value) {
     char text[1024];
     weft_setting_t mine = {name, value};
