@@ -5,6 +5,7 @@
 
 /* A tag is a kind, and above it the number of the job. */
 enum { JOB = 1, RESULT = 2, KIND = 0xff, JOBS = 1000 };
+enum { DEADLINE_MS = 20000 }; /* of a peer that has died no message comes */
 static weft_worker_t *worker;
 
 static void must(weft_status_t status, const char *what) {
@@ -13,6 +14,20 @@ static void must(weft_status_t status, const char *what) {
     weft_status_describe(status, text, sizeof text);
     fprintf(stderr, "%s: %s\n", what, text);
     exit(1);
+}
+
+static void on_received(weft_status_t status, void *outcome) {
+    *(weft_status_t *)outcome = status;
+}
+
+/* As weft_tag_recv_wait, which has no deadline: a receive belongs to no peer, so none ends it. */
+static weft_status_t receive(uint64_t kind, const weft_iov_t *iov, weft_tag_info_t *info) {
+    weft_status_t outcome = WEFT_IN_PROGRESS;
+    weft_op_t op = {.done = on_received, .arg = &outcome, .deadline_ms = DEADLINE_MS};
+    weft_status_t status = weft_tag_recv(worker, kind, KIND, iov, 1, info, &op);
+    if (status != WEFT_IN_PROGRESS) return status;
+    while (outcome == WEFT_IN_PROGRESS) weft_worker_wait(worker, -1);
+    return outcome;
 }
 
 /* An empty job says that there are no more. */
@@ -29,7 +44,7 @@ static int farmer(weft_team_t *team) {
     for (uint32_t rank = 1; rank < weft_team_size(team); rank++)
         give(weft_team_ep(team, rank), next++);
     for (unsigned done = 0; done < JOBS; done++) {
-        must(weft_tag_recv_wait(worker, RESULT, KIND, &iov, 1, &info), "result");
+        must(receive(RESULT, &iov, &info), "result");
         wrong += square != (info.tag >> 8) * (info.tag >> 8);
         give(info.ep, next++);
     }
@@ -41,7 +56,7 @@ static void hand(weft_team_t *team) {
     unsigned long job, square;
     weft_iov_t in = {&job, sizeof job}, out = {&square, sizeof square};
     for (weft_tag_info_t info;;) {
-        must(weft_tag_recv_wait(worker, JOB, KIND, &in, 1, &info), "job");
+        must(receive(JOB, &in, &info), "job");
         if (info.len == 0) return;
         square = job * job;
         must(weft_tag_send_wait(weft_team_ep(team, 0), RESULT | (uint64_t)job << 8, &out, 1),
