@@ -8,6 +8,7 @@
 #include <weft/endpoint.h>
 #include <weft/graph.h>
 #include <weft/layout.h>
+#include <weft/logger.h>
 #include <weft/memory.h>
 #include <weft/resource.h>
 #include <weft/rma.h>
