@@ -6,6 +6,10 @@
 #include <stddef.h>
 #include <weft/base.h>
 
+/* A status of transports, beside those of weft/base.h: there is no room at the moment. No public
+ * call returns it. */
+#define WEFT_NO_RESOURCE ((weft_status_t)2)
+
 /* Notes why a call is about to fail, for weft_status_describe; returns `status`, so it can stand
  * in a return. */
 weft_status_t weft__fail(weft_status_t status, const char *format, ...)

@@ -9,8 +9,8 @@
 #ifndef WEFT_TRANSPORTS_TRANSPORT_H
 #define WEFT_TRANSPORTS_TRANSPORT_H
 
+#include <base/status.h>
 #include <reactor/reactor.h>
-#include <weft/base.h>
 
 /* Numbers on the wire are little-endian. Message headers, heads of runs and shared memory are
  * read and written in the processor's byte order, and addresses have 64 bits. */

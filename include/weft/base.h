@@ -48,7 +48,6 @@ WEFT_API const char *weft_version(void);
 typedef enum weft_status {
     WEFT_OK = 0,          /* complete; no callback follows */
     WEFT_IN_PROGRESS = 1, /* accepted; exactly one callback follows, after the call has returned */
-    WEFT_NO_RESOURCE = 2, /* internal to transports; no public call returns it */
     WEFT_ERR_INVALID_PARAM = -1,
     WEFT_ERR_NO_MEMORY = -2,
     WEFT_ERR_UNSUPPORTED = -3,
