@@ -15,6 +15,9 @@
 /* A parameter struct of a program that may be of another version. It may know more fields than
  * we do; as long as it leaves them zero we agree. */
 weft_status_t weft__params_read(void *params, size_t known, const void *given, size_t size);
+/* A struct that a program of another version is given: it gets as much as it has room for, and
+ * zero in the fields that we do not know. */
+void weft__info_write(void *given, size_t size, const void *info, size_t known);
 
 /* What a program names, refused in one place each: memory that is not there (NULL with nothing
  * in it is legal) … */

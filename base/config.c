@@ -5,6 +5,7 @@
  */
 #define _GNU_SOURCE
 #include "alloc.h"
+#include "check.h"
 #include "context.h"
 #include "log.h"
 #include "status.h"
@@ -336,13 +337,14 @@ const char *weft__setting_str(const weft_context_t *context, enum setting id) {
     return context->setting[id].text;
 }
 
-weft_status_t weft_context_setting(const weft_context_t *context, size_t index,
-                                   weft_setting_info_t *info_p) {
+weft_status_t weft_context_setting_sized(size_t info_size, const weft_context_t *context,
+                                         size_t index, weft_setting_info_t *info_p) {
     if (!context) return weft__fail(WEFT_ERR_INVALID_PARAM, "context is NULL");
     if (!info_p) return weft__fail(WEFT_ERR_INVALID_PARAM, "info_p is NULL");
     if (index >= N_SETTINGS) return WEFT_ERR_NOT_FOUND;
-    *info_p = (weft_setting_info_t){
+    const weft_setting_info_t info = {
         table[index].name, context->setting[index].text,   table[index].unit,
         table[index].help, context->setting[index].origin, table[index].range};
+    weft__info_write(info_p, info_size, &info, sizeof info);
     return WEFT_OK;
 }

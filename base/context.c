@@ -18,6 +18,11 @@ weft_status_t weft__params_read(void *params, size_t known, const void *given, s
     return WEFT_OK;
 }
 
+void weft__info_write(void *given, size_t size, const void *info, size_t known) {
+    memcpy(given, info, size < known ? size : known);
+    if (size > known) memset((char *)given + known, 0, size - known);
+}
+
 static weft_status_t copy_params(size_t size, const weft_context_params_t *given,
                                  weft_context_params_t *params) {
     weft_status_t st = weft__params_read(params, sizeof *params, given, size);

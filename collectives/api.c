@@ -54,8 +54,9 @@ weft_status_t weft_team_split_sized(size_t params_size, weft_team_t *parent, uin
 weft_status_t weft_team_invite(weft_team_t *team, void *buf, size_t *len_p) {
     uint8_t address[INVITATION_ADDRESS_MOST], head[INVITATION_HEAD];
     if (!team) REFUSE("team", "NULL");
-    if (!buf || !len_p) REFUSE("buf, len_p", "NULL");
-    weft_status_t st = weft__worker_check(team->worker);
+    if (!len_p) REFUSE("len_p", "NULL");
+    weft_status_t st = weft__check_memory("buf", buf, *len_p);
+    if (st == WEFT_OK) st = weft__worker_check(team->worker);
     if (st == WEFT_OK) st = weft__team_usable(team);
     if (st < 0) return st;
     size_t room = *len_p, len = sizeof address;

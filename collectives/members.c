@@ -8,7 +8,8 @@
 
 /* ---- attributes ------------------------------------------------------------------------------ */
 
-weft_status_t weft_team_describe(weft_team_t *team, weft_team_info_t *info_p) {
+weft_status_t weft_team_describe_sized(size_t info_size, weft_team_t *team,
+                                       weft_team_info_t *info_p) {
     weft_team_info_t info = {0};
     if (!team) REFUSE("team", "NULL");
     if (!info_p) REFUSE("info_p", "NULL");
@@ -26,11 +27,12 @@ weft_status_t weft_team_describe(weft_team_t *team, weft_team_info_t *info_p) {
         info.shares_memory = team->segment != NULL;
         for (uint32_t r = 0; r < team->size; r++) info.n_endpoints += team->member[r].ep != NULL;
     }
-    *info_p = info;
+    weft__info_write(info_p, info_size, &info, sizeof info);
     return WEFT_OK;
 }
 
-weft_status_t weft_team_member(weft_team_t *team, uint32_t rank, weft_team_member_t *member_p) {
+weft_status_t weft_team_member_sized(size_t member_size, weft_team_t *team, uint32_t rank,
+                                     weft_team_member_t *member_p) {
     weft_team_member_t member = {0};
     if (!team) REFUSE("team", "NULL");
     if (!member_p) REFUSE("member_p", "NULL");
@@ -51,7 +53,7 @@ weft_status_t weft_team_member(weft_team_t *team, uint32_t rank, weft_team_membe
     member.left = member_is_gone(&team->member[rank]);
     member.n_late = team->member[rank].n_late;
     member.late_ms = team->member[rank].late_ns / NS_PER_MS;
-    *member_p = member;
+    weft__info_write(member_p, member_size, &member, sizeof member);
     return WEFT_OK;
 }
 

@@ -54,27 +54,29 @@ static weft_status_t check_layout(const weft_datatype_params_t *params) {
     return WEFT_OK;
 }
 
-weft_status_t weft_datatype_create(weft_team_t *team, const weft_datatype_params_t *params,
-                                   weft_datatype_t *type_p) {
+weft_status_t weft_datatype_create_sized(size_t params_size, weft_team_t *team,
+                                         const weft_datatype_params_t *params,
+                                         weft_datatype_t *type_p) {
     if (!team) REFUSE("team", "NULL");
     if (!params) REFUSE("params", "NULL");
     if (!type_p) REFUSE("type_p", "NULL");
+    weft_datatype_params_t known;
     weft_status_t st = weft__worker_check(team->worker);
-    if (st == WEFT_OK) st = check_layout(params);
+    if (st == WEFT_OK) st = weft__params_read(&known, sizeof known, params, params_size);
+    if (st == WEFT_OK) st = check_layout(&known);
     if (st < 0) return st;
-    if (params->size == 0 || params->size > TYPE_BYTES_MOST) REFUSE("params->size", "out of range");
+    if (known.size == 0 || known.size > TYPE_BYTES_MOST) REFUSE("params->size", "out of range");
     struct coll_types *types = types_of(team);
     if (!types || types->n_types == TYPES_MOST) return WEFT_ERR_NO_MEMORY;
     struct coll_type *all =
         weft__realloc(types, types->type, (types->n_types + 1) * sizeof *all, "types");
     if (!all) return WEFT_ERR_NO_MEMORY;
     types->type = all;
-    all[types->n_types] =
-        (struct coll_type){.size = (uint32_t)params->size,
-                           .extent = params->layout ? params->extent : params->size,
-                           .has_layout = params->layout != NULL};
-    if (params->layout) all[types->n_types].layout = *params->layout;
-    all[types->n_types].arg = params->arg;
+    all[types->n_types] = (struct coll_type){.size = (uint32_t)known.size,
+                                             .extent = known.layout ? known.extent : known.size,
+                                             .has_layout = known.layout != NULL};
+    if (known.layout) all[types->n_types].layout = *known.layout;
+    all[types->n_types].arg = known.arg;
     *type_p = (weft_datatype_t)(WEFT_DATATYPE_USER + types->n_types++);
     return WEFT_OK;
 }

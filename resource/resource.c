@@ -325,21 +325,23 @@ void weft__resource_returned(const struct resource_left *left) {
 
 /* ---- looking at it --------------------------------------------------------------------------- */
 
-weft_status_t weft_resource_info(weft_resource_t *resource, weft_resource_info_t *info_p) {
+weft_status_t weft_resource_info_sized(size_t info_size, weft_resource_t *resource,
+                                       weft_resource_info_t *info_p) {
     if (!resource || !info_p)
         return weft__fail(WEFT_ERR_INVALID_PARAM, "resource or info_p is NULL");
     pthread_mutex_lock(&resource->lock);
-    *info_p = (weft_resource_info_t){.name = resource->name,
-                                     .kind = weft__resource_kinds[resource->kind].name,
-                                     .share = resource->share,
-                                     .thread_mode = resource->thread_mode,
-                                     .n_values = resource->values.n,
-                                     .n_users = resource->n_users,
-                                     .status = resource->status};
+    weft_resource_info_t info = {.name = resource->name,
+                                 .kind = weft__resource_kinds[resource->kind].name,
+                                 .share = resource->share,
+                                 .thread_mode = resource->thread_mode,
+                                 .n_values = resource->values.n,
+                                 .n_users = resource->n_users,
+                                 .status = resource->status};
     list_for_each(n, &resource->users) {
-        info_p->leased_am += list_of(n, struct association, of_resource)->wanted.am_count;
+        info.leased_am += list_of(n, struct association, of_resource)->wanted.am_count;
     }
     pthread_mutex_unlock(&resource->lock);
+    weft__info_write(info_p, info_size, &info, sizeof info);
     return WEFT_OK;
 }
 

@@ -28,7 +28,7 @@ library = ctypes.CDLL(os.path.realpath(sys.argv[1]))
 failed, unloaded = threading.Event(), threading.Event()
 def fail():
     text = ctypes.create_string_buffer(500)
-    status = library.weft_mem_detect(None, None)
+    status = library.weft_mem_detect_sized(ctypes.c_size_t(0), None, None)
     library.weft_status_describe(status, text, ctypes.c_size_t(500))
     assert b"info_p is NULL" in text.value, text.value
     failed.set()
@@ -65,4 +65,20 @@ absent=$(comm -23 <(echo "$declared") <(exported | sed 's/@.*//' | sort -u))
 [ -z "$absent" ] || echo "$absent" | sed 's/^/  declared only: /'
 [ -z "$absent" ]
 verdict $? every_declared_function_is_defined
+
+# weft.h is the whole of it.
+left=$(cd include && ls weft/*.h | grep -v '^weft/weft.h$' | while read -r header; do
+    grep -q "^#include <$header>" weft/weft.h || echo "$header"
+done)
+[ -z "$left" ] || echo "$left" | sed 's/^/  not in weft.h: /'
+[ -z "$left" ]
+verdict $? weft_h_has_every_header
+
+# A struct that a call fills in may grow, so its size comes with it. These stay as they are: a received tag's and a lease.
+growing='_t \*(info_p|member_p|attributes_p)\b'
+unsized=$(cat include/weft/*.h | tr '\n' ' ' | grep -oE 'WEFT_API weft_status_t weft_[a-z_]+\([^;]*\);' | grep -E "$growing" |
+    grep -vE 'weft_[a-z_]+_sized\(|weft_tag_info_t')
+[ -z "$unsized" ] || echo "$unsized" | sed 's/^/  without a size: /'
+[ -z "$unsized" ]
+verdict $? every_description_has_its_size
 exit $failed

@@ -6,6 +6,7 @@
  * the worker, and readers of earlier versions pass over it.
  */
 #include "connect.h"
+#include <base/check.h>
 #include <endpoints/core/lease.h>
 #include <endpoints/core/worker.h>
 
@@ -118,11 +119,11 @@ static weft_status_t write_iface(struct iface *iface, uint8_t **at_p, const uint
 weft_status_t weft__worker_address_by(weft_worker_t *worker, const char *transports, void *buf,
                                       size_t *len_p) {
     uint8_t out[ADDRESS_MAX];
-    if (!worker || !buf || !len_p)
-        return weft__fail(WEFT_ERR_INVALID_PARAM, "worker, buf or len_p is NULL");
+    if (!worker || !len_p) return weft__fail(WEFT_ERR_INVALID_PARAM, "worker or len_p is NULL");
     const struct lease *lease = worker->lease;
     worker = weft__worker_itself(worker);
-    weft_status_t st = weft__worker_check(worker);
+    weft_status_t st = weft__check_memory("buf", buf, *len_p);
+    if (st == WEFT_OK) st = weft__worker_check(worker);
     if (st < 0) return st;
 
     uint8_t *at = write_head(out, worker, lease);

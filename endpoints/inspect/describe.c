@@ -1,6 +1,7 @@
 #include <stdio.h>
 
 #include "stats_page.h"
+#include <base/check.h>
 #include <endpoints/core/cause.h>
 #include <endpoints/lanes/switch.h>
 #include <endpoints/rma/rma.h>
@@ -26,7 +27,7 @@ static const char *one_sided(const struct weft_ep *ep) {
                                      : before_any_key(ep->link);
 }
 
-weft_status_t weft_ep_describe(weft_ep_t *ep, weft_ep_info_t *info_p) {
+weft_status_t weft_ep_describe_sized(size_t info_size, weft_ep_t *ep, weft_ep_info_t *info_p) {
     if (!ep || !info_p) return weft__fail(WEFT_ERR_INVALID_PARAM, "ep or info_p is NULL");
     weft_status_t st = weft__worker_check(ep->worker);
     if (st < 0) return st;
@@ -55,6 +56,6 @@ weft_status_t weft_ep_describe(weft_ep_t *ep, weft_ep_info_t *info_p) {
         info.switching = weft__link_switching(link);
         link->lane->ops->describe(link->lane, info.peer, sizeof info.peer);
     }
-    *info_p = info;
+    weft__info_write(info_p, info_size, &info, sizeof info);
     return WEFT_OK;
 }

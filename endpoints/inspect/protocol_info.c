@@ -1,6 +1,7 @@
 /* The choice of protocols, as weft-info prints it. */
 #include <math.h> /* INFINITY */
 
+#include <base/check.h>
 #include <endpoints/core/worker.h>
 
 static const size_t endless = 16 << 20; /* the size whose cost stands for a range without end */
@@ -44,8 +45,8 @@ static void fill_info(const struct asked *a, enum protocol_way way, size_t from,
                    from == (info->exposed ? a->limits->mapped : a->limits->eager) + 1;
 }
 
-weft_status_t weft_worker_protocol(weft_worker_t *worker, size_t transport, size_t index,
-                                   weft_protocol_info_t *info_p) {
+weft_status_t weft_worker_protocol_sized(size_t info_size, weft_worker_t *worker, size_t transport,
+                                         size_t index, weft_protocol_info_t *info_p) {
     if (!worker || !info_p) return weft__fail(WEFT_ERR_INVALID_PARAM, "worker or info_p is NULL");
     worker = weft__worker_itself(worker);
     if (transport >= worker->n_ifaces) return WEFT_ERR_NOT_FOUND;
@@ -56,17 +57,19 @@ weft_status_t weft_worker_protocol(weft_worker_t *worker, size_t transport, size
         to = weft__protocol_end(from, a.attr, a.limits);
     }
     if (index > (a.attr->caps & CAP_EXPOSE ? 2 : 0)) return WEFT_ERR_NOT_FOUND;
+    weft_protocol_info_t info;
     if (index == 2)
-        fill_info(&a, WAY_PUT, a.limits->put + 1, SIZE_MAX, info_p);
+        fill_info(&a, WAY_PUT, a.limits->put + 1, SIZE_MAX, &info);
     else if (index == 1)
-        fill_info(&a, WAY_MAPPED, a.limits->mapped + 1, SIZE_MAX, info_p);
+        fill_info(&a, WAY_MAPPED, a.limits->mapped + 1, SIZE_MAX, &info);
     else
-        fill_info(&a, weft__protocol_way(from, a.attr, a.limits), from, to, info_p);
+        fill_info(&a, weft__protocol_way(from, a.attr, a.limits), from, to, &info);
+    weft__info_write(info_p, info_size, &info, sizeof info);
     return WEFT_OK;
 }
 
-weft_status_t weft_worker_calibration(weft_worker_t *worker, size_t index,
-                                      weft_calibration_info_t *info_p) {
+weft_status_t weft_worker_calibration_sized(size_t info_size, weft_worker_t *worker, size_t index,
+                                            weft_calibration_info_t *info_p) {
     static const char *const origins[] = {"built in", "measured", "file"};
     if (!worker || !info_p) return weft__fail(WEFT_ERR_INVALID_PARAM, "worker or info_p is NULL");
     worker = weft__worker_itself(worker);
@@ -74,6 +77,6 @@ weft_status_t weft_worker_calibration(weft_worker_t *worker, size_t index,
     weft_calibration_info_t info = {.value = (double)worker->calibration.value[index],
                                     .origin = origins[worker->calibration.origin]};
     info.name = weft__calibration_name((unsigned)index, &info.unit, &info.help);
-    *info_p = info;
+    weft__info_write(info_p, info_size, &info, sizeof info);
     return WEFT_OK;
 }

@@ -1,4 +1,5 @@
 /* weft_rkey_describe: how operations with a remote key travel. */
+#include <base/check.h>
 #include <endpoints/memory/rkey.h>
 #include <endpoints/rma/rma.h>
 
@@ -26,16 +27,18 @@ static const char *atomic_way(const struct weft_rkey *rkey) {
     return rkey->ep && weft__rma_awaits_device(rkey->ep, rkey) ? "awaited" : "refused";
 }
 
-weft_status_t weft_rkey_describe(const weft_rkey_t *rkey, weft_rkey_info_t *info_p) {
+weft_status_t weft_rkey_describe_sized(size_t info_size, const weft_rkey_t *rkey,
+                                       weft_rkey_info_t *info_p) {
     if (!rkey || !info_p) return weft__fail(WEFT_ERR_INVALID_PARAM, "rkey or info_p is NULL");
     weft_status_t st = weft__worker_check(rkey->user);
     if (st < 0) return st;
-    *info_p = (weft_rkey_info_t){.base = rkey->region.base,
-                                 .len = rkey->region.len,
-                                 .rights = rkey->region.rights,
-                                 .status = outcome(rkey),
-                                 .put = way(rkey, WEFT_MEM_WRITE, CAP_PUT),
-                                 .get = way(rkey, WEFT_MEM_READ, CAP_GET),
-                                 .atomic = atomic_way(rkey)};
+    const weft_rkey_info_t info = {.base = rkey->region.base,
+                                   .len = rkey->region.len,
+                                   .rights = rkey->region.rights,
+                                   .status = outcome(rkey),
+                                   .put = way(rkey, WEFT_MEM_WRITE, CAP_PUT),
+                                   .get = way(rkey, WEFT_MEM_READ, CAP_GET),
+                                   .atomic = atomic_way(rkey)};
+    weft__info_write(info_p, info_size, &info, sizeof info);
     return WEFT_OK;
 }

@@ -1,4 +1,5 @@
 /* The type of memory at a pointer: the CUDA driver is asked first, then the kernel. */
+#include <base/check.h>
 #include <base/mem_detect.h>
 #include <base/status.h>
 #include <transports/cuda/memory.h>
@@ -14,9 +15,8 @@ static weft_status_t describe_pinned(const void *at, const struct cuda_memory *f
     return WEFT_OK;
 }
 
-weft_status_t weft_mem_detect(const void *at, weft_mem_info_t *info_p) {
+static weft_status_t describe_memory(const void *at, weft_mem_info_t *info_p) {
     struct cuda_memory found;
-    if (!info_p) return weft__fail(WEFT_ERR_INVALID_PARAM, "info_p is NULL");
     weft__cuda_look();
     if (!weft__cuda_find_any(at, &found)) return weft__mem_detect_host(at, info_p);
     if (found.on_host) return describe_pinned(at, &found, info_p);
@@ -27,4 +27,12 @@ weft_status_t weft_mem_detect(const void *at, weft_mem_info_t *info_p) {
         .numa_node = -1,
     };
     return WEFT_OK;
+}
+
+weft_status_t weft_mem_detect_sized(size_t info_size, const void *at, weft_mem_info_t *info_p) {
+    weft_mem_info_t info;
+    if (!info_p) return weft__fail(WEFT_ERR_INVALID_PARAM, "info_p is NULL");
+    weft_status_t st = describe_memory(at, &info);
+    if (st == WEFT_OK) weft__info_write(info_p, info_size, &info, sizeof info);
+    return st;
 }

@@ -1,6 +1,7 @@
 /* What a program calls about regions: checks of its arguments, and the registration cache. */
 #include "memory.h"
 
+#include <base/check.h>
 #include <base/counters.h>
 #include <fcntl.h>
 #include <transports/region.h>
@@ -163,7 +164,8 @@ weft_status_t weft_mem_advise(weft_mem_t *mem, size_t offset, size_t len,
     return weft__pages_advise(&mem->pages, (char *)mem->region.base + offset, len, advice);
 }
 
-weft_status_t weft_mem_describe(const weft_mem_t *mem, weft_mem_info_t *info_p) {
+weft_status_t weft_mem_describe_sized(size_t info_size, const weft_mem_t *mem,
+                                      weft_mem_info_t *info_p) {
     weft_mem_info_t info = {.numa_node = -1};
     weft_status_t st = check_region(mem);
     if (st < 0) return st;
@@ -177,7 +179,7 @@ weft_status_t weft_mem_describe(const weft_mem_t *mem, weft_mem_info_t *info_p) 
     if (mem->pages.map) info.page = mem->pages.page;
     for (uint32_t i = 0; i < MEMORY_IFACES; i++)
         if (mem->md[i]) info.n_peers += mem->md[i]->n_open;
-    *info_p = info;
+    weft__info_write(info_p, info_size, &info, sizeof info);
     return WEFT_OK;
 }
 

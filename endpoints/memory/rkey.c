@@ -2,6 +2,7 @@
 
 #include <transports/region.h>
 
+#include <base/check.h>
 #include <endpoints/core/worker.h>
 
 /* Stands where a link has no key of its own: messages do it. */
@@ -28,9 +29,9 @@ size_t weft__mem_key(const weft_mem_t *mem, unsigned rights, const struct iface 
 }
 
 weft_status_t weft_mem_pack(const weft_mem_t *mem, void *buf, size_t *len_p) {
-    if (!mem || !buf || !len_p)
-        return weft__fail(WEFT_ERR_INVALID_PARAM, "mem, buf or len_p is NULL");
-    weft_status_t st = weft__worker_check(mem->worker);
+    if (!mem || !len_p) return weft__fail(WEFT_ERR_INVALID_PARAM, "mem or len_p is NULL");
+    weft_status_t st = weft__check_memory("buf", buf, *len_p);
+    if (st == WEFT_OK) st = weft__worker_check(mem->worker);
     if (st < 0) return st;
     if (mem->of) mem = mem->of;
     if (!mem->region.rights)

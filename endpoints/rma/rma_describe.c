@@ -2,6 +2,7 @@
 #include <transports/region.h>
 
 #include "rma.h"
+#include <base/check.h>
 #include <base/numa.h>
 #include <endpoints/core/worker.h>
 
@@ -22,8 +23,9 @@ static unsigned by_message(const weft_ep_t *ep, const weft_rkey_t *rkey) {
     return rights;
 }
 
-weft_status_t weft_ep_rma_attributes(weft_ep_t *ep, const weft_rkey_t *rkey,
-                                     weft_rma_attributes_t *attributes_p) {
+weft_status_t weft_ep_rma_attributes_sized(size_t attributes_size, weft_ep_t *ep,
+                                           const weft_rkey_t *rkey,
+                                           weft_rma_attributes_t *attributes_p) {
     if (!ep || !attributes_p)
         return weft__fail(WEFT_ERR_INVALID_PARAM, "ep or attributes_p is NULL");
     if (rkey && rkey->ep != ep) return weft__rma_foreign_key(ep);
@@ -50,7 +52,7 @@ weft_status_t weft_ep_rma_attributes(weft_ep_t *ep, const weft_rkey_t *rkey,
         a.max_bcopy = attr->max_put_bcopy;
         a.max_zcopy = attr->max_put_zcopy;
     }
-    *attributes_p = a;
+    weft__info_write(attributes_p, attributes_size, &a, sizeof a);
     return WEFT_OK;
 }
 
@@ -74,30 +76,36 @@ static weft_memory_info_t of_iface(const struct weft_worker *worker, const struc
                                 .device_atomics = (attr->caps & CAP_ATOMIC_DEVICE) != 0};
 }
 
-weft_status_t weft_worker_memory(weft_worker_t *worker, size_t index, weft_memory_info_t *info_p) {
+/* A copy out of the last cache, and a miss. */
+static weft_memory_info_t of_host(const weft_worker_t *worker) {
+    return (weft_memory_info_t){.name = "host",
+                                .device = "memory",
+                                .bandwidth = (double)worker->calibration.value[CALIBRATE_COPY_4M],
+                                .latency_ns = 100,
+                                .overhead_ns = 5,
+                                .numa_node = -1,
+                                .can_alloc = 1,
+                                .can_register = 1,
+                                .can_map = 1,
+                                .can_export = 1};
+}
+
+static bool describe_domain(const weft_worker_t *worker, size_t index, weft_memory_info_t *info) {
+    if (index == 0) *info = of_host(worker);
+    for (uint32_t i = 0; index > 0 && i < worker->n_ifaces; i++)
+        if (HAS_OP(worker->iface[i]->ops, mem, mem_register) && --index == 0)
+            *info = of_iface(worker, worker->iface[i]);
+    return index == 0;
+}
+
+weft_status_t weft_worker_memory_sized(size_t info_size, weft_worker_t *worker, size_t index,
+                                       weft_memory_info_t *info_p) {
+    weft_memory_info_t info;
     if (!worker || !info_p) return weft__fail(WEFT_ERR_INVALID_PARAM, "worker or info_p is NULL");
     worker = weft__worker_itself(worker);
     weft_status_t st = weft__worker_check(worker);
     if (st < 0) return st;
-    if (index == 0) {
-        /* A copy out of the last cache, and a miss. */
-        *info_p =
-            (weft_memory_info_t){.name = "host",
-                                 .device = "memory",
-                                 .bandwidth = (double)worker->calibration.value[CALIBRATE_COPY_4M],
-                                 .latency_ns = 100,
-                                 .overhead_ns = 5,
-                                 .numa_node = -1,
-                                 .can_alloc = 1,
-                                 .can_register = 1,
-                                 .can_map = 1,
-                                 .can_export = 1};
-        return WEFT_OK;
-    }
-    for (uint32_t i = 0; i < worker->n_ifaces; i++) {
-        if (!HAS_OP(worker->iface[i]->ops, mem, mem_register) || --index) continue;
-        *info_p = of_iface(worker, worker->iface[i]);
-        return WEFT_OK;
-    }
-    return WEFT_ERR_NOT_FOUND;
+    if (!describe_domain(worker, index, &info)) return WEFT_ERR_NOT_FOUND;
+    weft__info_write(info_p, info_size, &info, sizeof info);
+    return WEFT_OK;
 }

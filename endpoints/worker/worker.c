@@ -1,6 +1,7 @@
 #include "drive.h"
 #include "features.h"
 
+#include <base/check.h>
 #include <base/counters.h>
 #include <limits.h>
 
@@ -559,13 +560,13 @@ size_t weft_worker_trace(weft_worker_t *worker, char *buf, size_t size) {
     return weft__fsm_trace_print(weft__reactor_trace(worker->reactor), 0, 0, buf, size);
 }
 
-weft_status_t weft_worker_transport(weft_worker_t *worker, size_t index,
-                                    weft_transport_info_t *info_p) {
+weft_status_t weft_worker_transport_sized(size_t info_size, weft_worker_t *worker, size_t index,
+                                          weft_transport_info_t *info_p) {
     if (!worker || !info_p) return weft__fail(WEFT_ERR_INVALID_PARAM, "worker or info_p is NULL");
     worker = weft__worker_itself(worker);
     if (index >= worker->n_ifaces) return WEFT_ERR_NOT_FOUND;
     const struct iface *iface = worker->iface[index];
-    *info_p = (weft_transport_info_t){
+    const weft_transport_info_t info = {
         .name = iface->transport->name,
         .device = iface->device,
         .latency_ns = iface->attr.latency_ns,
@@ -579,6 +580,7 @@ weft_status_t weft_worker_transport(weft_worker_t *worker, size_t index,
         .numa_node = weft__device_node(DEVICE_CLASS, iface->device),
         .capabilities = iface->attr.caps,
     };
+    weft__info_write(info_p, info_size, &info, sizeof info);
     return WEFT_OK;
 }
 

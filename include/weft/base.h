@@ -10,9 +10,17 @@
  *   effect and return 0 or NULL. Only weft_worker_progress does not look: give it a worker.
  * - Outputs are the last parameters, end in `_p`, and are written on success only. One that also
  *   holds the room of a buffer (*len_p, *n_p) receives what is needed if that is too small
- *   (TRUNCATED).
+ *   (TRUNCATED). To ask for it, pass NULL as the buffer and 0 as its room.
  * - Sizes are in bytes and times in milliseconds unless a name or a comment says otherwise.
  * - Parameter structs grow at their end. Zero-initialise them; a zero field means the default.
+ *   Structs that describe an object grow in the same way.
+ * - A function that takes such a struct is a macro. It passes sizeof of the caller's struct to the
+ *   function of the same name with `_sized`, whose first parameter is that size. So a program works
+ *   with a newer library: parameters that it does not have are 0, and of a description it gets
+ *   what it has room for. With an older library, fields of a description that the library does not
+ *   know are 0, and parameters that it does not know must be 0 (INVALID_PARAM). Other languages
+ *   (Rust, Go, ctypes) bind the `_sized` functions, and pass the size of the struct that they
+ *   declare. Structs that are passed without a size do not grow.
  * - Threads: the thread that owns the worker calls, unless a comment says otherwise ("Any thread").
  *   weft_thread_mode_t (weft/worker.h) has the rules.
  * - Callbacks: a callback may call every function, except those that drive a worker. These are
@@ -180,9 +188,11 @@ typedef struct weft_layout weft_layout_t; /* weft/layout.h */
  * - `layout`, for weft_put_pieces and weft_get_pieces, whose pieces have strides of their own;
  * - `completion`, for closes, and where the comment of an operation says so (agreements, safe
  *   collectives, disassociations and others report by `done` alone);
- * - `deadline_ms`, for weft_worker_close and weft_team_close. The setting close.timeout limits each
- *   of their steps. For weft_ep_close it is the time after which the close becomes an abort; the
- *   handle is gone in either case.
+ * - `deadline_ms`, for weft_worker_close, weft_team_close and weft_view_release. The setting
+ *   close.timeout limits each of their steps. For weft_ep_close it is the time after which the
+ *   close becomes an abort; the handle is gone in either case.
+ * Agreements, safe collectives, weft_view_gatherv and operations of views on objects cannot be
+ * cancelled: they refuse `request_p` (INVALID_PARAM).
  *
  * With a `stream` the operation takes its turn among the work of that CUDA stream:
  * - It begins when the work that is on the stream now has ended. Its place among the messages of an

@@ -152,8 +152,11 @@ typedef struct weft_datatype_params {
 } weft_datatype_params_t;
 
 /* Creates a type. Errors: INVALID_PARAM; NO_MEMORY, also beyond 4,096 types of a team. */
-WEFT_API weft_status_t weft_datatype_create(weft_team_t *team, const weft_datatype_params_t *params,
-                                            weft_datatype_t *type_p);
+#define weft_datatype_create(...) \
+    weft_datatype_create_sized(sizeof(weft_datatype_params_t), __VA_ARGS__)
+WEFT_API weft_status_t weft_datatype_create_sized(size_t params_size, weft_team_t *team,
+                                                  const weft_datatype_params_t *params,
+                                                  weft_datatype_t *type_p);
 
 /*
  * to[i] = left[i] op right[i] for `count` elements, packed, of any alignment. `to` may be `left` or

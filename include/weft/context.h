@@ -88,8 +88,10 @@ typedef struct weft_setting_info {
 } weft_setting_info_t;
 
 /* Describes setting number `index`, from 0. Any thread. Errors: NOT_FOUND past the last. */
-WEFT_API weft_status_t weft_context_setting(const weft_context_t *context, size_t index,
-                                            weft_setting_info_t *info_p);
+#define weft_context_setting(...) \
+    weft_context_setting_sized(sizeof(weft_setting_info_t), __VA_ARGS__)
+WEFT_API weft_status_t weft_context_setting_sized(size_t info_size, const weft_context_t *context,
+                                                  size_t index, weft_setting_info_t *info_p);
 
 #ifdef __cplusplus
 }

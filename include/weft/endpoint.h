@@ -205,7 +205,9 @@ typedef struct weft_ep_info {
  * Describes an endpoint, in any state. The strings are valid until the worker's next progress.
  * Errors: none but those of every function (weft/base.h).
  */
-WEFT_API weft_status_t weft_ep_describe(weft_ep_t *ep, weft_ep_info_t *info_p);
+#define weft_ep_describe(...) weft_ep_describe_sized(sizeof(weft_ep_info_t), __VA_ARGS__)
+WEFT_API weft_status_t weft_ep_describe_sized(size_t info_size, weft_ep_t *ep,
+                                              weft_ep_info_t *info_p);
 
 /*
  * Returns whether the endpoint leads to the worker with that address (weft_worker_address):

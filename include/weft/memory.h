@@ -214,14 +214,18 @@ typedef struct weft_mem_info {
     uint32_t n_peers; /* native opens by peers, one for each unpacked key */
 } weft_mem_info_t;
 /* Describes a region. Errors: BUSY once a release has completed and its callback is due. */
-WEFT_API weft_status_t weft_mem_describe(const weft_mem_t *mem, weft_mem_info_t *info_p);
+#define weft_mem_describe(...) weft_mem_describe_sized(sizeof(weft_mem_info_t), __VA_ARGS__)
+WEFT_API weft_status_t weft_mem_describe_sized(size_t info_size, const weft_mem_t *mem,
+                                               weft_mem_info_t *info_p);
 
 /*
  * Describes the memory at a pointer: type, base and length of its mapping (of its allocation, on a
  * device), node. `page` is 0 on a device. Any thread. Errors: NOT_FOUND if nothing is mapped there;
  * IO.
  */
-WEFT_API weft_status_t weft_mem_detect(const void *at, weft_mem_info_t *info_p);
+#define weft_mem_detect(...) weft_mem_detect_sized(sizeof(weft_mem_info_t), __VA_ARGS__)
+WEFT_API weft_status_t weft_mem_detect_sized(size_t info_size, const void *at,
+                                             weft_mem_info_t *info_p);
 
 /* ---- the registration cache ---- */
 
@@ -298,7 +302,9 @@ typedef struct weft_rkey_info {
     const char *put, *get, *atomic;
 } weft_rkey_info_t;
 /* Describes a key, in any state. Errors: none but those of every function (weft/base.h). */
-WEFT_API weft_status_t weft_rkey_describe(const weft_rkey_t *rkey, weft_rkey_info_t *info_p);
+#define weft_rkey_describe(...) weft_rkey_describe_sized(sizeof(weft_rkey_info_t), __VA_ARGS__)
+WEFT_API weft_status_t weft_rkey_describe_sized(size_t info_size, const weft_rkey_t *rkey,
+                                                weft_rkey_info_t *info_p);
 
 /* ---- memory domains ---- */
 
@@ -315,8 +321,9 @@ typedef struct weft_memory_info {
     unsigned device_atomics : 1; /* its device performs atomics (WEFT_MEM_ATOMIC_DEVICE) */
 } weft_memory_info_t;
 /* Describes domain number `index`, from 0. Errors: NOT_FOUND past the last. */
-WEFT_API weft_status_t weft_worker_memory(weft_worker_t *worker, size_t index,
-                                          weft_memory_info_t *info_p);
+#define weft_worker_memory(...) weft_worker_memory_sized(sizeof(weft_memory_info_t), __VA_ARGS__)
+WEFT_API weft_status_t weft_worker_memory_sized(size_t info_size, weft_worker_t *worker,
+                                                size_t index, weft_memory_info_t *info_p);
 
 #ifdef __cplusplus
 }

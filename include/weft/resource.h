@@ -391,7 +391,9 @@ typedef struct {
     weft_status_t status; /* OK, DISASSOCIATED once it is withdrawn, RESOURCE_LOST */
 } weft_resource_info_t;
 /* Describes a resource. Errors: none but those of every function (weft/base.h). */
-WEFT_API weft_status_t weft_resource_info(weft_resource_t *resource, weft_resource_info_t *info_p);
+#define weft_resource_info(...) weft_resource_info_sized(sizeof(weft_resource_info_t), __VA_ARGS__)
+WEFT_API weft_status_t weft_resource_info_sized(size_t info_size, weft_resource_t *resource,
+                                                weft_resource_info_t *info_p);
 
 /* A value of a resource by its key: the address of the copy, valid as long as the resource. Errors:
  * NOT_FOUND if it has no such key. */

@@ -155,8 +155,11 @@ typedef struct weft_rma_attributes {
  * (NULL: by message). It may change when the key has been opened. Errors: CLOSED, or the status
  * that the endpoint was lost with, if it has no connection (yet).
  */
-WEFT_API weft_status_t weft_ep_rma_attributes(weft_ep_t *ep, const weft_rkey_t *rkey,
-                                              weft_rma_attributes_t *attributes_p);
+#define weft_ep_rma_attributes(...) \
+    weft_ep_rma_attributes_sized(sizeof(weft_rma_attributes_t), __VA_ARGS__)
+WEFT_API weft_status_t weft_ep_rma_attributes_sized(size_t attributes_size, weft_ep_t *ep,
+                                                    const weft_rkey_t *rkey,
+                                                    weft_rma_attributes_t *attributes_p);
 
 /* As above, and drive the worker until the operation is complete (weft_ep_flush_wait). */
 WEFT_API weft_status_t weft_put_wait(weft_ep_t *ep, const void *buf, size_t len, uint64_t remote,

@@ -241,7 +241,9 @@ typedef struct weft_team_info {
 
 /* Describes the team, as this member sees it, in any state. Errors: none but those of every
  * function (weft/base.h). */
-WEFT_API weft_status_t weft_team_describe(weft_team_t *team, weft_team_info_t *info_p);
+#define weft_team_describe(...) weft_team_describe_sized(sizeof(weft_team_info_t), __VA_ARGS__)
+WEFT_API weft_status_t weft_team_describe_sized(size_t info_size, weft_team_t *team,
+                                                weft_team_info_t *info_p);
 
 /* Without a tag: weft_team_member is a function. */
 typedef struct {
@@ -264,8 +266,9 @@ typedef struct {
 
 /* Describes a member. Errors: INVALID_PARAM for a rank out of range; BUSY before the exchange has
  * ended. */
-WEFT_API weft_status_t weft_team_member(weft_team_t *team, uint32_t rank,
-                                        weft_team_member_t *member_p);
+#define weft_team_member(...) weft_team_member_sized(sizeof(weft_team_member_t), __VA_ARGS__)
+WEFT_API weft_status_t weft_team_member_sized(size_t member_size, weft_team_t *team, uint32_t rank,
+                                              weft_team_member_t *member_p);
 
 /* This member's rank, and the number of members. Any thread. */
 WEFT_API uint32_t weft_team_rank(const weft_team_t *team);

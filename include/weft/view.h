@@ -177,9 +177,12 @@ typedef struct weft_finalizer_params {
  *
  * Errors: NO_MEMORY; CLOSED after the last one has run.
  */
-WEFT_API weft_status_t weft_view_push_finalizer(weft_view_t *view, weft_finalizer_fn run, void *arg,
-                                                const weft_finalizer_params_t *params,
-                                                weft_finalizer_t **finalizer_p);
+#define weft_view_push_finalizer(...) \
+    weft_view_push_finalizer_sized(sizeof(weft_finalizer_params_t), __VA_ARGS__)
+WEFT_API weft_status_t weft_view_push_finalizer_sized(size_t params_size, weft_view_t *view,
+                                                      weft_finalizer_fn run, void *arg,
+                                                      const weft_finalizer_params_t *params,
+                                                      weft_finalizer_t **finalizer_p);
 /* Takes a finalizer back that has not been called. Errors: NOT_FOUND if it has. */
 WEFT_API weft_status_t weft_view_remove_finalizer(weft_view_t *view, weft_finalizer_t *finalizer);
 /* Ends a finalizer that returned WEFT_IN_PROGRESS. A call after its deadline has no effect. */

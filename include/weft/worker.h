@@ -262,8 +262,10 @@ typedef struct weft_transport_info {
     uint64_t capabilities; /* bits, named by weft_capability_name */
 } weft_transport_info_t;
 /* Describes transport number `index`, from 0. Any thread. Errors: NOT_FOUND past the last. */
-WEFT_API weft_status_t weft_worker_transport(weft_worker_t *worker, size_t index,
-                                             weft_transport_info_t *info_p);
+#define weft_worker_transport(...) \
+    weft_worker_transport_sized(sizeof(weft_transport_info_t), __VA_ARGS__)
+WEFT_API weft_status_t weft_worker_transport_sized(size_t info_size, weft_worker_t *worker,
+                                                   size_t index, weft_transport_info_t *info_p);
 /* Returns the name of a bit of `capabilities`; NULL past the last. A static string. Any thread. */
 WEFT_API const char *weft_capability_name(unsigned bit);
 
@@ -295,8 +297,11 @@ typedef struct weft_protocol_info {
  * They say from which size on messages out of such regions, or into them, use another protocol.
  * Any thread. Errors: NOT_FOUND past the last.
  */
-WEFT_API weft_status_t weft_worker_protocol(weft_worker_t *worker, size_t transport, size_t index,
-                                            weft_protocol_info_t *info_p);
+#define weft_worker_protocol(...) \
+    weft_worker_protocol_sized(sizeof(weft_protocol_info_t), __VA_ARGS__)
+WEFT_API weft_status_t weft_worker_protocol_sized(size_t info_size, weft_worker_t *worker,
+                                                  size_t transport, size_t index,
+                                                  weft_protocol_info_t *info_p);
 
 /* A measured or built-in cost of this machine, as the estimates use it. */
 typedef struct weft_calibration_info {
@@ -305,8 +310,10 @@ typedef struct weft_calibration_info {
     const char *origin; /* "built in", "measured" or "file" */
 } weft_calibration_info_t;
 /* Describes cost number `index`, from 0. Any thread. Errors: NOT_FOUND past the last. */
-WEFT_API weft_status_t weft_worker_calibration(weft_worker_t *worker, size_t index,
-                                               weft_calibration_info_t *info_p);
+#define weft_worker_calibration(...) \
+    weft_worker_calibration_sized(sizeof(weft_calibration_info_t), __VA_ARGS__)
+WEFT_API weft_status_t weft_worker_calibration_sized(size_t info_size, weft_worker_t *worker,
+                                                     size_t index, weft_calibration_info_t *info_p);
 
 /*
  * Writes the last steps of this worker's state machines as text, oldest first, and returns the

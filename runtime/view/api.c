@@ -262,16 +262,17 @@ bool weft_view_equal(const weft_view_t *a, const weft_view_t *b) {
 
 /* ---- finalizers ---------------------------------------------------------------------------- */
 
-weft_status_t weft_view_push_finalizer(weft_view_t *view, weft_finalizer_fn run, void *arg,
-                                       const weft_finalizer_params_t *params,
-                                       weft_finalizer_t **finalizer_p) {
-    static const weft_finalizer_params_t none;
+weft_status_t weft_view_push_finalizer_sized(size_t params_size, weft_view_t *view,
+                                             weft_finalizer_fn run, void *arg,
+                                             const weft_finalizer_params_t *params,
+                                             weft_finalizer_t **finalizer_p) {
+    weft_finalizer_params_t known;
     if (!view) REFUSE("view", "NULL");
     if (!run) REFUSE("run", "NULL");
     weft_status_t st = weft__worker_check(view->worker);
+    if (st == WEFT_OK) st = weft__params_read(&known, sizeof known, params, params_size);
     if (st < 0) return st;
-    return weft__finalizers_push(&view->finalizers, view, run, arg, params ? params : &none,
-                                 finalizer_p);
+    return weft__finalizers_push(&view->finalizers, view, run, arg, &known, finalizer_p);
 }
 
 weft_status_t weft_view_remove_finalizer(weft_view_t *view, weft_finalizer_t *finalizer) {
