@@ -167,7 +167,7 @@ WEFT_API weft_status_t weft_ep_on_error(weft_ep_t *ep,
                                         void *arg);
 
 typedef struct weft_ep_info {
-    const char *state;     /* state of the endpoint's machine */
+    const char *state;     /* state of the endpoint's machine: for people, its texts may change */
     const char *transport; /* transport of the lane in use */
     /*
      * The transport that the endpoint was connected by. It differs from `transport` after a busy
@@ -195,7 +195,10 @@ typedef struct weft_ep_info {
     /* rate of the connection as lanes.switch measures it, bytes/s; 0: low, or switching is off */
     uint64_t score;
     int fast; /* whether the lane in use is a scarce, fast one */
-    /* states of the connection's machines for such lanes; "": none yet */
+    /*
+     * States of the connection's machines for such lanes: for people, the texts may change. "":
+     * none yet.
+     */
     const char *negotiation, *switching;
     /* why the endpoint was lost, with the peer's address; "" while it is not lost */
     const char *error;
@@ -295,6 +298,10 @@ WEFT_API void weft_listener_close(weft_listener_t *listener);
  * until it is complete. This holds for all functions whose names end in _wait except
  * weft_worker_wait. Errors: those of the operation, as its call or its callback gets them; BUSY
  * within a callback, and nothing is posted. They take no flags, so this flush is a local one.
+ *
+ * They take no deadline. Those of collectives and teams end by the settings coll.timeout and
+ * team.timeout, closes by close.timeout. The others wait as long as it takes. To limit that, post
+ * the operation itself with op->deadline_ms, and call weft_worker_wait until its `done` was called.
  */
 WEFT_API weft_status_t weft_ep_flush_wait(weft_ep_t *ep);
 WEFT_API weft_status_t weft_ep_close_wait(weft_ep_t *ep, weft_close_mode_t mode);

@@ -154,14 +154,15 @@ WEFT_API weft_status_t weft_mem_import_sized(size_t params_size, weft_worker_t *
 WEFT_API weft_status_t weft_mem_export(const weft_mem_t *mem, int *fd_p, uint64_t *offset_p);
 
 /*
- * Releases a region. Completion: no peer can access the memory any more. Peers that had it mapped
- * have unmapped it or died, and their operations by message are complete. Members of a team may
- * still have an exposed region mapped, for reading (`expose`). Allocated memory is then unmapped,
- * and the handle is gone. Returns WEFT_OK at once if no peer had the region open.
+ * Releases a region. Completion with WEFT_OK: no peer can access the memory any more. Peers that
+ * had it mapped have unmapped it or died, and their operations by message are complete. Members of
+ * a team may still have an exposed region mapped, for reading (`expose`). Allocated memory is then
+ * unmapped, and the handle is gone. Returns WEFT_OK at once if no peer had the region open.
  *
  * A peer that is not driven, or is stopped, keeps its mapping as long as that lasts. A program that
- * must not wait for it sets op->deadline_ms, after which the release goes on without a report. Or
- * it closes the worker, which waits for no such peer.
+ * must not wait for it sets op->deadline_ms. After TIMED_OUT (or CANCELLED) the release goes on
+ * without a report, and peers may still access the memory: keep registered memory mapped. Or the
+ * program closes the worker, which waits for no such peer (CLOSED).
  *
  * A revocation in progress ends with the release. A closing worker releases the remaining regions.
  * A submission of another thread that names the region, and that the owner has not processed yet,

@@ -48,6 +48,10 @@ WEFT_API weft_status_t weft_tag_send(weft_ep_t *ep, uint64_t tag, const weft_iov
  * any endpoint of the worker. Receives match in the order posted. `info_p` is optional; `*info_p`
  * is written before completion and must live until then.
  *
+ * A receive belongs to no endpoint. It stays posted when a peer dies or closes, the only one too,
+ * since others may still send. A program that waits for a peer sets op->deadline_ms, or cancels
+ * the receive in the endpoint's on_error (op->request_p).
+ *
  * Outcomes: TRUNCATED if the message is longer than `iov`. The bytes that fit are written and the
  * rest is lost. The call itself returns it if the message is already here. If the receive had
  * matched, and the message then ended at its sender: CANCELLED if it was withdrawn (cancel,

@@ -17,7 +17,8 @@ typedef struct weft_team weft_team_t;
  *
  * - allgather: starts to collect `len` bytes of each rank into `all` (size × len bytes in rank
  *   order; `len` is equal everywhere). Calls `done` once on the worker's thread, within the call or
- *   later. Calls come one at a time, in the same order on all ranks.
+ *   later. Each creation of a team makes one call. So the program creates the teams of one exchange
+ *   one after the other, in the same order on all ranks.
  * - cancel: optional; ends an unfinished allgather, whose `done` must not be called afterwards.
  */
 typedef struct weft_exchange {
@@ -79,7 +80,8 @@ typedef struct weft_team_params {
  * - the error that the exchange ended with, or the reason why a member cannot be reached.
  *
  * Errors of the call: INVALID_PARAM, for example for a rank that is not below the size; NO_MEMORY;
- * CLOSED if the worker is closing.
+ * CLOSED if the worker is closing; what the exchange's allgather returns, such as BUSY of
+ * weft_run_exchange while another team is being created over it.
  */
 #define weft_team_create(...) weft_team_create_sized(sizeof(weft_team_params_t), __VA_ARGS__)
 WEFT_API weft_status_t weft_team_create_sized(size_t params_size, weft_worker_t *worker,

@@ -81,6 +81,12 @@ typedef struct weft_worker_params {
  *
  * A transport that cannot be opened is left out, and the log says why (info).
  *
+ * The first call on a machine measures memory and transports, for tens of ms, and keeps the result
+ * in ~/.cache/weft/calibration, where later processes find it. The setting calibration = off
+ * prevents both; a file name takes that file, which may be made beforehand. What peers need to
+ * reach the worker (weft_worker_address, weft_listen at tcp) makes the user's key on first use, in
+ * ~/.config/weft/key; the setting tcp.key_file names another one.
+ *
  * Errors: INVALID_PARAM, also for a name that is no transport; NO_MEMORY; NO_FDS; UNSUPPORTED if no
  * transport is left, or if the library is built for another thread mode.
  */
@@ -94,14 +100,19 @@ WEFT_API weft_status_t weft_worker_create_sized(size_t params_size, weft_context
  * then gone. Each pending operation ends once, as WEFT_ERR_CLOSED or with its own result. Returns
  * WEFT_IN_PROGRESS.
  *
+ * Endpoints are aborted (WEFT_CLOSE_ABORT): what has not left is lost, and no status says so for
+ * an operation that was complete. A program that wants it to arrive first closes its endpoints
+ * with WEFT_CLOSE_FLUSH (weft_ep_close), or waits for weft_worker_flush with WEFT_FLUSH_REMOTE.
+ *
  * Errors: BUSY if the worker is already closing. Stop the worker's own thread first
  * (weft_worker_stop_thread); until then the call returns WRONG_THREAD, or BUSY within a callback.
  */
 WEFT_API weft_status_t weft_worker_close(weft_worker_t *worker, const weft_op_t *op);
 
 /*
- * Stops the worker's own thread, closes the worker and drives it until it is gone. Peers that do
- * not answer are disconnected after the setting close.timeout. NULL is ignored. It has no effect
+ * Stops the worker's own thread, closes the worker and drives it until it is gone. As with
+ * weft_worker_close, what has not left is lost. Peers that do not answer are disconnected after the
+ * setting close.timeout. NULL is ignored. It has no effect
  * within a callback, from a wrong thread, in a forked child, and once the worker is closing.
  */
 WEFT_API void weft_worker_destroy(weft_worker_t *worker);
