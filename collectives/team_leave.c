@@ -179,8 +179,10 @@ weft_ep_t *weft__team_ep(weft_team_t *team, uint32_t rank) {
         if (st < 0) {
             member->why = st;
             member->lost = weft__team_outcome(st) == WEFT_ERR_PEER_FAILED;
-            weft__log(team->worker->context, WEFT_LOG_INFO, "collectives",
-                      "rank %u cannot be reached: %s", rank, weft_status_name(st));
+            char why[STATUS_LINE];
+            weft__status_line(st, why);
+            weft__log(team->worker->context, WEFT_LOG_WARN, "collectives",
+                      "rank %u cannot be reached: %s", rank, why);
         }
     }
     return member->ep;
