@@ -1,14 +1,15 @@
 /*
- * The same echo inside libuv, which watches one descriptor of each worker by a uv_poll. Client and
- * server live in this process.
+ * The same echo inside libuv, which watches one descriptor of each worker, by weft/adapters/uv.h.
+ * Client and server live in this process.
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <uv.h>
+#include <weft/adapters/uv.h>
 #include <weft/weft.h>
 
-enum { QUESTION = 1, ANSWER = 2, BUDGET = 64 };
+enum { QUESTION = 1, ANSWER = 2 };
 static const char question[] = "is anybody there?";
 static int failures = 1; /* until the answer is right */
 
@@ -23,20 +24,16 @@ static int must(weft_status_t status, const char *what) {
 
 /* ---- a worker in libuv ----------------------------------------------------------------------- */
 
-/* What is left beyond the budget makes the descriptor readable again. */
-static void on_readable(uv_poll_t *poll, int status, int events) {
-    weft_worker_progress(poll->data, BUDGET);
-}
-
-static weft_worker_t *worker_in_uv(weft_context_t *context, uv_poll_t *poll) {
+static weft_worker_t *worker_in_uv(weft_context_t *context, weft_uv_t *host) {
     weft_worker_t *worker = NULL;
     if (!must(weft_worker_create(context, NULL, &worker), "worker")) return NULL;
-    int fd = weft_worker_fd(worker);
-    if (!must(fd < 0 ? (weft_status_t)fd : WEFT_OK, "descriptor")) return NULL;
-    uv_poll_init(uv_default_loop(), poll, fd);
-    poll->data = worker;
-    uv_poll_start(poll, UV_READABLE, on_readable);
-    return worker;
+    int error = weft_uv_attach(host, uv_default_loop(), worker);
+    if (error) fprintf(stderr, "attach: %s\n", uv_strerror(error));
+    return error ? NULL : worker;
+}
+/* The descriptor is open until this returns. The loop ends when it has forgotten both. */
+static void on_closed(weft_status_t status, void *host) {
+    weft_uv_detach(host, NULL);
 }
 
 /* ---- echo ------------------------------------------------------------------------------------ */
@@ -71,13 +68,13 @@ static void on_lost(weft_ep_t *ep, weft_status_t status, void *arg) {
 }
 
 int main(void) {
-    uv_poll_t polls[2];
+    static weft_uv_t hosts[2];
     weft_context_t *context = NULL;
     weft_listener_t *listener = NULL;
     weft_ep_t *ep = NULL;
     if (!must(weft_context_create(NULL, &context), "context")) return 1;
-    weft_worker_t *client = worker_in_uv(context, &polls[0]);
-    weft_worker_t *server = worker_in_uv(context, &polls[1]);
+    weft_worker_t *client = worker_in_uv(context, &hosts[0]);
+    weft_worker_t *server = worker_in_uv(context, &hosts[1]);
     if (!server || !client) return 1;
 
     must(weft_am_handler_set(server, QUESTION, on_question, NULL), "handler");
@@ -91,9 +88,10 @@ int main(void) {
     weft_iov_t iov = {(void *)question, sizeof question};
     must(weft_am_send(ep, QUESTION, NULL, 0, &iov, 1, NULL), "send");
     uv_run(uv_default_loop(), UV_RUN_DEFAULT);
-    for (int i = 0; i < 2; i++) uv_poll_stop(&polls[i]);
-    weft_worker_destroy(client);
-    weft_worker_destroy(server);
-    weft_context_destroy(context);
-    return failures;
+    for (int i = 0; i < 2; i++) {
+        weft_op_t op = {.done = on_closed, .arg = &hosts[i]};
+        must(weft_worker_close(hosts[i].worker, &op), "close");
+    }
+    uv_run(uv_default_loop(), UV_RUN_DEFAULT);
+    return failures || uv_loop_close(uv_default_loop()) || weft_context_destroy(context) < 0;
 }

@@ -49,16 +49,17 @@ static void give_back(weft_resource_t *resource, void *object) {
 }
 
 int main(void) {
-    weft_setting_t open_to_all = {"tcp.insecure", "yes"};
-    weft_context_params_t params = {.settings = &open_to_all, .n_settings = 1, .associated = 1};
+    weft_context_params_t params = {.associated = 1};
     weft_context_t *context;
     weft_worker_t *worker;
     weft_mem_t *mem;
     int listening = socket(AF_INET, SOCK_STREAM, 0),
         segment = memfd_create("own", MFD_ALLOW_SEALING);
     uint64_t bytes = BYTES;
-    MUST((loop = ev_default_loop(0)) && listen(listening, 8) == 0 &&
-         ftruncate(segment, BYTES) == 0);
+    struct sockaddr_in name = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t len = sizeof name;
+    MUST((loop = ev_default_loop(0)) && ftruncate(segment, BYTES) == 0);
+    MUST(bind(listening, (struct sockaddr *)&name, len) == 0 && listen(listening, 8) == 0);
 
     MUST(!weft_context_create(&params, &context));
     MUST(!weft_worker_create(context, &(weft_worker_params_t){.associated = 1}, &worker));
@@ -80,10 +81,8 @@ int main(void) {
     associate(context, WEFT_OBJECT_MEMORY, memory, mem);
 
     weft_ep_t *ep;
-    struct sockaddr_in name;
-    socklen_t len = sizeof name; /* of the socket: the kernel chose its port */
     char uri[64];
-    MUST(getsockname(listening, (struct sockaddr *)&name, &len) == 0);
+    MUST(getsockname(listening, (struct sockaddr *)&name, &len) == 0); /* the kernel chose a port */
     snprintf(uri, sizeof uri, "tcp://127.0.0.1:%d", ntohs(name.sin_port));
     MUST(!weft_connect(worker, uri, NULL, &ep));
     MUST(weft_am_send(ep, HELLO, NULL, 0, &(weft_iov_t){"by my socket", 12}, 1, NULL) >= 0);

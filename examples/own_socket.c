@@ -49,16 +49,14 @@ static int connected_to(const char *uri) {
 }
 
 int main(void) {
-    weft_setting_t open_to_all = {"tcp.insecure", "yes"};
-    weft_context_params_t insecure = {.settings = &open_to_all, .n_settings = 1};
-    weft_context_params_t later = {.settings = &open_to_all, .n_settings = 1, .associated = 1};
+    weft_context_params_t later = {.associated = 1};
     weft_context_t *context, *library;
     weft_worker_t *worker, *librarys;
     weft_listener_t *listener;
     weft_ep_t *ep;
     int received = 0;
     char byte;
-    MUST(!weft_context_create(&insecure, &context));
+    MUST(!weft_context_create(NULL, &context));
     MUST(!weft_worker_create(context, NULL, &worker));
     MUST(!weft_listen(worker, "tcp://127.0.0.1:0", NULL, &listener));
     int fd = connected_to(weft_listener_uri(listener));

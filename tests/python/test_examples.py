@@ -8,6 +8,18 @@ EXAMPLES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", 
 
 
 class Examples(unittest.TestCase):
+    def test_echo_answers_each_text(self):
+        program = [sys.executable, os.path.join(EXAMPLES, "echo.py")]
+        with subprocess.Popen([*program, "serve"], stdout=subprocess.PIPE, text=True) as server:
+            try:
+                address = server.stdout.readline().strip()
+                for _ in range(2):
+                    asked = subprocess.run([*program, address, "hello", "", "wörld"], stdout=subprocess.PIPE, text=True, timeout=60)
+                    self.assertEqual(asked.returncode, 0)
+                    self.assertEqual(asked.stdout, "answer: hello\nanswer: \nanswer: wörld\n")
+            finally:
+                server.kill()
+
     def test_gpu_arrays_comes_back_doubled(self):
         try:
             import numpy  # noqa: F401: what the example uses where there is no GPU
