@@ -4,6 +4,15 @@
 export HOME=${HOME:-$scratch} # Open MPI 5 asks for it
 examples=$bin/examples
 
+# Beside the others, since it lasts until the farm's deadline: rank 2 joins the team, takes a job and is killed.
+# shellcheck disable=SC2016
+dead_hand='if [ "$WEFT_RUN_RANK" = 2 ]; then exec timeout -s KILL 2 "$0/allreduce"; fi; exec "$0/farm"'
+timeout 120 "$bin/tools/weft-run" -n 3 --keep-going sh -c "$dead_hand" "$examples" >"$scratch/dead-hand" 2>&1 &
+
+test_the_farm_ends_when_a_process_has_died() {
+    wait_for grep -q '^weft-run: rank 0 .* exited with 1' "$scratch/dead-hand"
+}
+
 test_echo_on_libev() {
     got=$(timeout 60 "$examples/echo-libev")
     has output "$got" '^answer: 64 bytes, as they were sent'
