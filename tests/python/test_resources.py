@@ -76,31 +76,36 @@ class Left(Case):
             self.assertEqual(await server.recv(bytearray(1)), 1)
 
     async def test_an_interpreter_with_all_open_ends_at_once(self):
-        child = await asyncio.create_subprocess_exec(sys.executable, "-c", OPEN, stdout=subprocess.PIPE)
-        said = await child.stdout.read()
-        ended = time.monotonic()
-        self.assertEqual(await child.wait(), 0)
-        self.assertLess(ended - float(said), 20)  # a close in good order would have a minute
+        took = []
+        for _ in range(5):  # it takes less than 0.2 s where nothing else runs; the shortest of some counts
+            child = await asyncio.create_subprocess_exec(sys.executable, "-c", OPEN, stdout=subprocess.PIPE)
+            said = await child.stdout.read()
+            took.append(time.monotonic() - float(said))
+            self.assertEqual(await child.wait(), 0)
+            if took[-1] < 2:
+                return
+        self.fail(f"an exit took {took} s; a close in good order would have a minute")
 
-    async def test_workers_with_five_hundred_endpoints_fall_silent(self):
+    async def test_workers_with_a_thousand_endpoints_fall_silent(self):
         async with weft.Worker(settings={"log.level": "error"}) as one, weft.Worker(settings={"log.level": "error"}) as two:
             listener = one.listen()
-            mine = await asyncio.gather(*(two.connect(listener.uri, deadline=30) for _ in range(500)))
-            theirs = [await listener.accept() for _ in range(500)]
+            mine = await asyncio.gather(*(two.connect(listener.uri, deadline=30) for _ in range(1000)))
+            theirs = [await listener.accept() for _ in range(1000)]
             await asyncio.gather(*(ep.send(ep.uid.to_bytes(4, "little")) for ep in mine))
             got = bytearray(4)
             seen = set()
             for ep in theirs:
                 await ep.recv(got)
                 seen.add(bytes(got))
-            self.assertEqual(len(seen), 500)
+            self.assertEqual(len(seen), 1000)
             wakeups = 0
             while ready := select.select([one.fd(), two.fd()], [], [], 0.5)[0]:
                 for worker in (one, two):
                     if worker.fd() in ready:
                         worker.progress()
                 wakeups += 1
-            self.assertLess(wakeups, 1000)
+            self.assertLess(wakeups, 2000)
+            self.assertEqual(select.select([one.fd(), two.fd()], [], [], 10), ([], [], []))
 
 
 OPEN = """
