@@ -232,6 +232,8 @@ void weft__on_flushed(struct link *link, struct lane *lane,
 /* A place_fn. A put by message is written straight into the region. */
 bool weft__place_put(struct lane *lane, const void *head, size_t head_len, size_t len,
                      struct placement_record *of, struct placement *to);
+/* The endpoint is lost: its peer awaits no answer, and takes the places for other endpoints. */
+void weft__rma_lost(struct weft_ep *ep);
 /* The region is withdrawn: stops placements, and turns waiting answers into refusals. */
 void weft__rma_evict(weft_mem_t *mem);
 

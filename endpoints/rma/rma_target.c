@@ -16,22 +16,29 @@
 
 /* ---- answers */
 
-static weft_status_t advance_answer(struct weft_request *req) {
-    struct link *link = req->ep->link;
-    weft_status_t st = weft__link_send_ctrl(link, link->lane, req->answer);
-    if (st < 0) weft__link_ctrl_failed(link, st); /* who waits for it would wait for ever */
-    return st;
-}
-
 /* What the peer asks for by its window, and the rest, so that one does not take the other's
  * places. */
 static uint32_t *served(struct link *link, uint8_t id) {
     return id == WIRE_FLUSHED ? &link->flushed_served : &link->rma_served;
 }
 
+/* The peer takes the place again as soon as it has the answer, or has closed its half. */
+static void free_place(struct weft_request *req, uint8_t id) {
+    if (req->rma.answered) return;
+    req->rma.answered = true;
+    if (req->ep->link) --*served(req->ep->link, id);
+}
+
+static weft_status_t advance_answer(struct weft_request *req) {
+    struct link *link = req->ep->link;
+    weft_status_t st = weft__link_send_ctrl(link, link->lane, req->answer);
+    if (st == WEFT_OK) free_place(req, req->answer->id);
+    if (st < 0) weft__link_ctrl_failed(link, st); /* who waits for it would wait for ever */
+    return st;
+}
+
 static void release_answer(struct weft_request *req) {
-    const struct wire_message *m = req->answer;
-    if (req->ep->link && m) --*served(req->ep->link, m->id);
+    if (req->answer) free_place(req, req->answer->id);
 }
 static const struct request_kind answer_kind = {
     .name = "answer", .advance = advance_answer, .release = release_answer};
@@ -163,11 +170,9 @@ static size_t pack_reply(void *to, void *arg) {
     return WIRE_DATA_HEAD + r->len;
 }
 
-/* The peer asks for the next as soon as it has this one, whenever our lane completes the buffer. */
+/* Whenever our lane completes the buffer. */
 static void leave_window(struct weft_request *req) {
-    if (req->rma.answered) return;
-    req->rma.answered = true;
-    if (req->ep->link) req->ep->link->rma_served--;
+    free_place(req, WIRE_DATA);
 }
 
 static weft_status_t advance_served(struct weft_request *req) {
@@ -303,7 +308,17 @@ void weft__on_atomic(struct lane *lane, unsigned id, const void *data, size_t le
     if (a.request) notify_done(ep, a.request, WEFT_OK, a.fetch ? old : 0);
 }
 
-/* ---- flush, and the end of a region */
+/* ---- flush, and the end of an endpoint or a region */
+
+void weft__rma_lost(struct weft_ep *ep) {
+    list_for_each(at, &ep->requests) {
+        struct weft_request *req = list_of(at, struct weft_request, of_ep);
+        if (req->kind == &answer_kind)
+            release_answer(req);
+        else if (req->kind == &served_kind)
+            leave_window(req);
+    }
+}
 
 /* A lane keeps the order: what came before it was performed when it came. */
 void weft__on_flush(struct lane *lane, unsigned id, const void *data, size_t len) {

@@ -92,7 +92,7 @@ static void drop_unmatched(struct weft_ep *ep) {
 
 static const struct ep_feature ep_features[] = {
     {.name = "rkeys", .free = weft__rkeys_end},
-    {.name = "rma", .ready = rma_ready, .refuses = weft__rma_update},
+    {.name = "rma", .ready = rma_ready, .refuses = weft__rma_update, .lost = weft__rma_lost},
     {.name = "match", .lost = drop_unmatched, .ends = drop_unmatched},
     {.name = "stream",
      .lost = weft__stream_lost,

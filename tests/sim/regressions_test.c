@@ -589,3 +589,24 @@ TEST(memory_is_not_written_by_the_peer_of_a_lane_that_has_ended_here) {
                                .n_settings = 1,
                                ITEMS(items)});
 }
+
+/* The answer of an endpoint that its peer had closed had a place until the iteration ended. */
+TEST(the_answers_of_a_closed_endpoint_take_no_place_from_another_endpoint) {
+    static struct plan_item items[] = {
+        {0, PLAN_DIAL, 6, 1, 0, 0, 7},          {0, PLAN_DIAL, 8, 1, 0, 0, 9},
+        {0, PLAN_DELAY, 0, 0, 2, 55016, 145},   {9732627, PLAN_AM, 6, 0, 144, 2, 49},
+        {14247067, PLAN_FETCH, 8, 1, 1, 1, 71}, {22761229, PLAN_ADD, 6, 1, 240, 1, 20},
+        {25341713, PLAN_CLOSE, 8, 1, 1, 1, 40},
+    };
+    expect_good(
+        &(struct plan){.seed = 2610220439,
+                       .n_workers = 2,
+                       .network = PLAN_RELIABLE,
+                       .exposes = 1,
+                       .survive = 1,
+                       .depth = 128,
+                       .chaos_ns = 33915374,
+                       .setting = {{"rma.max_served", "128"}, {"failover.retain_bytes", "64k"}},
+                       .n_settings = 2,
+                       ITEMS(items)});
+}
