@@ -373,8 +373,11 @@ static int written_command(struct redis_context *ctx, struct redis_string **argv
 
 /* ---- life ------------------------------------------------------------------------------------ */
 
+/* The library closes the descriptor when this returns, and the next client may get its number. */
 static void on_closed(weft_status_t status, void *arg) {
     module.worker = NULL;
+    if (module.fd >= 0) (void)EventLoopDel(module.fd, REDIS_READABLE);
+    module.fd = -1;
 }
 
 /* The server is not kept for longer than CLOSE_MS; what is left goes on in its loop. */
@@ -385,15 +388,14 @@ static bool close_worker(void) {
         module.listener = NULL; /* ends with its worker */
         leases_free(module.leases);
         module.leases = NULL;
-        if (weft_worker_close(module.worker, &op) < 0) module.worker = NULL;
+        weft_status_t st = weft_worker_close(module.worker, &op);
+        if (st < 0) on_closed(st, NULL);
     }
     for (int i = 0; i < CLOSE_MS && module.worker; i++) {
         weft_worker_progress(module.worker, 0);
         if (module.worker) (void)poll(&(struct pollfd){module.fd, POLLIN, 0}, 1, 1);
     }
     if (module.worker) return false;
-    if (module.fd >= 0) (void)EventLoopDel(module.fd, REDIS_READABLE);
-    module.fd = -1;
     if (module.context) (void)weft_context_destroy(module.context);
     module.context = NULL;
     if (module.ctx) FreeThreadSafeContext(module.ctx);

@@ -200,6 +200,35 @@ test_the_module_is_unloaded_under_traffic() {
     expect set "$(weft set a again)" WEFT_OK
 }
 
+# An ordinary client that stays: `ask N COMMAND` sends by its connection, and `said N` is what it got.
+connect_client() {
+    mkfifo "$folder/to$1"
+    redis <"$folder/to$1" >"$folder/from$1" &
+    eval "exec $((20 + $1))>$folder/to$1"
+}
+ask() { echo "${@:2}" >&$((20 + $1)); }
+said() { cat "$folder/from$1"; }
+watched() { readlink /proc/$server/fd/* | grep -c eventpoll; }
+
+# Its worker ends later, in the server's loop, and its descriptors' numbers go to the next clients.
+test_ordinary_clients_are_served_after_a_refused_unload() {
+    begin tcp://127.0.0.1:0
+    local numbers=({1..16}) n
+    "$built/weft-redis-cli" "$uri" traffic 100 >/dev/null 2>&1 &
+    client=$!
+    trap 'kill -9 $server $client 2>/dev/null || true' EXIT
+    wait_for eval 'redis weft.info | grep -qE "requests:[1-9][0-9]+"'
+    kill -STOP $client
+    has refused "$(redis module unload weft 2>&1)" ERR
+    wait_for eval '[ "$(watched)" = 1 ]' # the server's own
+    for n in "${numbers[@]}"; do connect_client "$n" && ask "$n" echo first; done
+    for n in "${numbers[@]}"; do wait_for eval "said $n | grep -qx first"; done
+    expect unload "$(redis module unload weft)" OK
+    for n in "${numbers[@]}"; do ask "$n" echo second; done
+    for n in "${numbers[@]}"; do wait_for eval "said $n | grep -qx second"; done
+    expect loaded "$(redis module load "$scratch/weft_redis.so" tcp://127.0.0.1:0)" OK
+}
+
 test_a_shutdown_ends_the_clients() {
     begin
     weft traffic 100 >"$scratch/traffic" 2>&1 &
