@@ -1,5 +1,6 @@
 #include "leases.h"
 
+#include "key_hash.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,12 +22,8 @@ struct leases {
     unsigned long long ended;
 };
 
-/* FNV-1a. */
 static struct lease **bucket_of(struct leases *leases, const void *key, size_t len) {
-    uint64_t hash = 14695981039346656037u;
-    for (size_t i = 0; i < len; i++)
-        hash = (hash ^ ((const unsigned char *)key)[i]) * 1099511628211u;
-    return &leases->bucket[hash % BUCKETS];
+    return &leases->bucket[key_hash(key, len) % BUCKETS];
 }
 
 static struct lease **find(struct leases *leases, const void *key, size_t len) {

@@ -1,17 +1,15 @@
 /* A table of hashes, one key in each place: a later key takes the place of an earlier one. */
 #include "sizes.h"
 
-#include <stdint.h>
+#include "key_hash.h"
 
 enum { PLACES = 4096, KEY_MOST = 128 }; /* a longer key is not kept: to hash it takes too long */
 
 static uint64_t places[PLACES]; /* 0: free */
 
-/* FNV-1a of 64 bits. Two keys of one hash are taken for one: a reply may then have one more long
- * value. */
-static uint64_t hash_of(const unsigned char *key, size_t key_len) {
-    uint64_t hash = UINT64_C(0xcbf29ce484222325);
-    for (size_t i = 0; i < key_len; i++) hash = (hash ^ key[i]) * UINT64_C(0x100000001b3);
+/* Two keys of one hash are taken for one: a reply may then have one more long value. */
+static uint64_t hash_of(const void *key, size_t key_len) {
+    uint64_t hash = key_hash(key, key_len);
     return hash ? hash : 1;
 }
 
