@@ -13,7 +13,6 @@ struct request {
     void *arg;
     char *payload; /* key and value, until they are sent */
     bool sent, answered;
-    weft_redis_t *redis;
 };
 
 struct weft_redis {
@@ -89,11 +88,8 @@ static weft_status_t post(weft_redis_t *redis, enum redis_what what, const void 
     }
     if (key_len) memcpy(payload, key, key_len);
     if (len) memcpy(payload + key_len, value, len);
-    *request = (struct request){.number = ++redis->last_number,
-                                .done = done,
-                                .arg = arg,
-                                .payload = payload,
-                                .redis = redis};
+    *request = (struct request){
+        .number = ++redis->last_number, .done = done, .arg = arg, .payload = payload};
     const struct redis_request head = {REDIS_VERSION, (uint16_t)what, request->number,
                                        (uint32_t)key_len, 0};
     weft_op_t op = {.done = on_sent, .arg = request};
