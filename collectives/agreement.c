@@ -422,6 +422,7 @@ struct incoming {
     struct list of_room;
     struct team_registry *room; /* NULL: gone, with its teams */
     struct coll_wire wire;
+    size_t len;
     uint8_t bytes[];
 };
 
@@ -433,7 +434,7 @@ static void agreement_received(weft_status_t status, void *arg) {
         list_for_each(at, &room->teams) {
             weft_team_t *team = list_of(at, weft_team_t, of_room);
             if (team->id != in->wire.team) continue;
-            deliver(team, &in->wire, in->bytes, in->wire.stream);
+            deliver(team, &in->wire, in->bytes, in->len);
             break;
         }
     }
@@ -467,11 +468,14 @@ void weft__agreement_message(weft_team_t *team, const struct coll_wire *wire, we
         return;
     }
     struct incoming *in = weft__alloc(team->reactor, sizeof *in + am->len, "agreement");
-    if (!in) return;
+    if (!in) {
+        weft__count(team->reactor)->coll_dropped++;
+        return;
+    }
     in->room = team->room;
     list_append(&team->room->incoming, &in->of_room);
     in->wire = *wire;
-    in->wire.stream = (uint32_t)am->len;
+    in->len = am->len;
     weft_iov_t iov = {in->bytes, am->len};
     weft_status_t st =
         weft_am_recv(am, &iov, 1, &(weft_op_t){.done = agreement_received, .arg = in});

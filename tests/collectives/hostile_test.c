@@ -193,6 +193,32 @@ TEST(long_messages_of_agreements_are_bounded) {
     crew_down(&c);
 }
 
+/* It is counted, and its sender has its bytes back. */
+TEST(a_long_message_of_an_agreement_that_finds_no_memory_is_dropped) {
+    static uint8_t bytes[1024];
+    weft_status_t sent = WEFT_IN_PROGRESS;
+    two_members("self,tcp", NULL, NULL);
+    EVERYBODY(&c, weft_barrier(me->team, OP_OF(me)));
+    for (int i = 0; i < 200; i++) crew_turn(&c);
+    uint64_t before = count("am.received"), dropped = count("coll.dropped");
+    struct coll_wire wire = {.team = c.rank[0].team->id, .from = 1, .tag = AGREE_CONTRIBUTE};
+    weft_op_t op = {.done = note_end, .arg = &sent, .flags = WEFT_AM_RENDEZVOUS};
+    CHECK(send_as(weft__team_ep(c.rank[1].team, 0), COLL_WIRE_AGREE, &wire, bytes, sizeof bytes,
+                  &op) >= 0);
+    double end = now_s() + 20;
+    while (count("am.received") == before && now_s() < end) {
+        weft_worker_progress(c.rank[1].worker, 0);
+        weft__alloc_fail_run(1, 1000);
+        weft_worker_progress(c.rank[0].worker, 0);
+        weft__alloc_fail_at(0);
+    }
+    CHECK_EQ(count("coll.dropped"), dropped + 1);
+    UNTIL(&c, sent != WEFT_IN_PROGRESS);
+    EVERYBODY(&c, weft_barrier(me->team, OP_OF(me)));
+    for (uint32_t r = 0; r < MEMBERS; r++) CHECK_EQ(c.rank[r].outcome, WEFT_OK);
+    crew_down(&c);
+}
+
 /* The others have excluded this member before it calls: nothing of the call is left behind. */
 TEST(a_decision_before_the_call_leaves_no_deadline) {
     static uint64_t flags;
