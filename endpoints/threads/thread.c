@@ -141,8 +141,7 @@ static void hold_am(weft_ep_t *ep, weft_am_t *am, void *arg) {
     struct worker_thread *t = worker->driver.thread;
     unsigned id = (unsigned)((struct am_handler *)arg - t->handlers);
     size_t data_len = arrival->offer ? 0 : am->len, size = am->header_len + data_len;
-    struct held_am *held = weft__alloc(worker, sizeof *held + size,
-                                       "no memory for a message that waits for polled callbacks");
+    struct held_am *held = weft__alloc(worker, sizeof *held + size, "struct held_am");
     if (!held) {
         worker->count->am_dropped++;
         if (ep) /* messages must keep their order */
