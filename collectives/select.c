@@ -212,6 +212,18 @@ const char *weft__algorithm_name(unsigned algorithm) {
     }
 }
 
+/* The last row of a kind in host memory fits every question. */
+static unsigned choose_built_in(const struct question *q) {
+    unsigned last = ALGORITHM_STAGED;
+    for (size_t i = 0; i < sizeof built_in / sizeof *built_in; i++) {
+        const struct choice *c = &built_in[i];
+        if (c->kind != q->kind) continue;
+        if (fits_choice(c, q) && pays_off(c, q)) return c->algorithm;
+        if (q->memory == COLL_HOST && c->memory == COLL_HOST) last = c->algorithm;
+    }
+    return last;
+}
+
 unsigned weft__choose(const struct choices *choices, const struct question *question) {
     bool chosen;
     return weft__choose_why(choices, question, &chosen);
@@ -225,12 +237,7 @@ unsigned weft__choose_why(const struct choices *choices, const struct question *
     *chosen_p = false;
     for (size_t i = 0; question->by_host && i < sizeof between_hosts / sizeof *between_hosts; i++)
         if (fits_choice(&between_hosts[i], question)) return between_hosts[i].algorithm;
-    for (size_t i = 0; i < sizeof built_in / sizeof *built_in; i++)
-        if (fits_choice(&built_in[i], question) && pays_off(&built_in[i], question))
-            return built_in[i].algorithm;
-    if (question->memory == COLL_CUDA) return ALGORITHM_STAGED;
-    /* the last of its kind fits all: the test of this asks for every kind */
-    return ALGORITHM_ALLREDUCE_pipeline;
+    return choose_built_in(question);
 }
 
 /* ---- the setting ----------------------------------------------------------------------------- */

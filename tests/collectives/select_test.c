@@ -43,6 +43,18 @@ TEST(every_question_has_an_answer_of_its_kind) {
                 }
 }
 
+/* No row fits a question of no ranks. */
+TEST(the_last_of_its_kind_is_the_answer_where_no_row_fits) {
+    for (int kind = 0; kind < N_COLL_KINDS; kind++) {
+        struct question q = of((enum coll_kind)kind, 0, 0);
+        unsigned got = ask("", q);
+        CHECK(got < N_ALGORITHMS);
+        CHECK(weft__algorithms[got].kind == q.kind);
+        q.memory = COLL_CUDA;
+        CHECK_EQ(ask("", q), ALGORITHM_STAGED);
+    }
+}
+
 TEST(the_setting_comes_before_the_table) {
     struct question q = of(COLL_ALLREDUCE, 8, 4);
     q.slots = true;
