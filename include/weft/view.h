@@ -214,7 +214,8 @@ typedef struct weft_node_info {
     uint64_t ram_id;              /* equal for processes that share the bank; 0: unknown */
 } weft_node_info_t;
 
-/* The hardware of one process. Sizes are in bytes. */
+/* The hardware of one process. Sizes are in bytes. In the set of another process no count is beyond
+ * its array, and each text ends, whatever that process wrote. */
 typedef struct weft_resource_set {
     uint32_t rank;
     int32_t pid;

@@ -190,7 +190,7 @@ static PyObject *cpus_of(const weft_resource_set_t *set) {
 
 static PyObject *nodes_of(const weft_resource_set_t *set) {
     PyObject *list = PyList_New(0);
-    for (uint32_t i = 0; list && i < set->n_numa_nodes && i < WEFT_MAX_NODES; i++) {
+    for (uint32_t i = 0; list && i < set->n_numa_nodes; i++) {
         const weft_node_info_t *node = &set->node[i];
         PyObject *row = Py_BuildValue(
             "{sisisIsKsKsK}", "number", (int)node->number, "package", (int)node->package, "n_cpus",
@@ -204,7 +204,7 @@ static PyObject *nodes_of(const weft_resource_set_t *set) {
 
 static PyObject *caches_of(const weft_resource_set_t *set) {
     PyObject *list = PyList_New(0);
-    for (uint32_t i = 0; list && i < set->n_caches && i < WEFT_MAX_CACHES; i++) {
+    for (uint32_t i = 0; list && i < set->n_caches; i++) {
         const weft_cache_info_t *cache = &set->cache[i];
         PyObject *row = Py_BuildValue("{sIsIsK}", "level", cache->level, "n", cache->n, "size",
                                       (unsigned long long)cache->size);

@@ -51,8 +51,28 @@ static weft_status_t open_set(weft_view_t *view, uint32_t rank, weft_ep_t **ep_p
     return weft_rkey_unpack(*ep_p, member->key, member->key_len, key_p);
 }
 
+static void limit(uint32_t *n, uint32_t most) {
+    if (*n > most) *n = most;
+}
+
+static void check_devices(weft_device_info_t *devices, uint32_t *n) {
+    limit(n, WEFT_MAX_DEVICES);
+    for (uint32_t i = 0; i < WEFT_MAX_DEVICES; i++) {
+        devices[i].name[sizeof devices[i].name - 1] = 0;
+        devices[i].address[sizeof devices[i].address - 1] = 0;
+    }
+}
+
+/* A peer may have written anything. All who read the set count on what this leaves: no count is
+ * beyond its array, and each text ends. */
 static weft_status_t check_set(weft_resource_set_t *set, uint32_t rank) {
     set->host[sizeof set->host - 1] = 0;
+    set->topology[sizeof set->topology - 1] = 0;
+    limit(&set->n_numa_nodes, WEFT_MAX_NODES);
+    limit(&set->n_caches, WEFT_MAX_CACHES);
+    check_devices(set->gpu, &set->n_gpus);
+    check_devices(set->rdma_device, &set->n_rdma_devices);
+    check_devices(set->network_device, &set->n_network_devices);
     return set->rank == rank
                ? WEFT_OK
                : weft__fail(WEFT_ERR_PROTOCOL, "rank %u sent the set of another", rank);
@@ -176,7 +196,7 @@ bool weft_view_has(const weft_view_t *view, const weft_resource_set_t *set) {
 /* ---- sharers ------------------------------------------------------------------------------- */
 
 static bool shares_gpu(const weft_resource_set_t *set, uint64_t id) {
-    for (uint32_t i = 0; i < set->n_gpus && i < WEFT_MAX_DEVICES; i++)
+    for (uint32_t i = 0; i < set->n_gpus; i++)
         if (set->gpu[i].id == id) return true;
     return false;
 }
@@ -186,7 +206,7 @@ static bool shares_ram(const weft_resource_set_t *set, uint64_t id) {
 }
 
 static bool shares_node(const weft_resource_set_t *set, uint64_t id) {
-    for (uint32_t i = 0; i < set->n_numa_nodes && i < WEFT_MAX_NODES; i++)
+    for (uint32_t i = 0; i < set->n_numa_nodes; i++)
         if (id && set->node[i].ram_id == id) return true;
     return false;
 }
@@ -216,8 +236,7 @@ weft_status_t weft_view_count_node_wait(weft_view_t *view, const weft_resource_s
                                         uint32_t node, uint32_t *count_p) {
     if (!set) REFUSE("set", "NULL");
     if (!count_p) REFUSE("count_p", "NULL");
-    if (node >= set->n_numa_nodes || node >= WEFT_MAX_NODES)
-        REFUSE("node", "the set has no such node");
+    if (node >= set->n_numa_nodes) REFUSE("node", "the set has no such node");
     return set_count(view, shares_node, set->node[node].ram_id, count_p);
 }
 
@@ -225,6 +244,6 @@ weft_status_t weft_view_count_gpu_wait(weft_view_t *view, const weft_resource_se
                                        uint32_t gpu, uint32_t *count_p) {
     if (!set) REFUSE("set", "NULL");
     if (!count_p) REFUSE("count_p", "NULL");
-    if (gpu >= set->n_gpus || gpu >= WEFT_MAX_DEVICES) REFUSE("gpu", "the set has no such GPU");
+    if (gpu >= set->n_gpus) REFUSE("gpu", "the set has no such GPU");
     return set_count(view, shares_gpu, set->gpu[gpu].id, count_p);
 }

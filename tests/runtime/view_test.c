@@ -407,6 +407,52 @@ TEST(the_sets_of_others_are_fetched_by_operations) {
     in_processes(3, fetch_all);
 }
 
+static void expect_ends(const weft_device_info_t *devices, uint32_t n) {
+    CHECK_EQ(n, WEFT_MAX_DEVICES);
+    for (uint32_t i = 0; i < n; i++) {
+        CHECK(memchr(devices[i].name, 0, sizeof devices[i].name) != NULL);
+        CHECK(memchr(devices[i].address, 0, sizeof devices[i].address) != NULL);
+    }
+}
+
+static void expect_bounded(const weft_resource_set_t *set) {
+    CHECK_EQ(set->n_numa_nodes, WEFT_MAX_NODES);
+    CHECK_EQ(set->n_caches, WEFT_MAX_CACHES);
+    CHECK(memchr(set->host, 0, sizeof set->host) != NULL);
+    CHECK(memchr(set->topology, 0, sizeof set->topology) != NULL);
+    expect_ends(set->gpu, set->n_gpus);
+    expect_ends(set->rdma_device, set->n_rdma_devices);
+    expect_ends(set->network_device, set->n_network_devices);
+}
+
+/* The last rank writes 0xff over all that it exposes, but for its rank. */
+static void expose_garbage(const char *store, uint32_t rank, uint32_t size) {
+    static struct fetched fetched;
+    weft_view_t *view = join(store, rank, size);
+    weft_op_t op = {.done = note_fetched, .arg = &fetched};
+    const weft_resource_set_t *set = weft_view_mine(view);
+    if (rank == size - 1) {
+        memset((void *)(uintptr_t)set, 0xff, sizeof *set);
+        memcpy((void *)(uintptr_t)&set->rank, &rank, sizeof rank);
+    }
+    CHECK_EQ(weft_barrier_wait(weft_view_team(view)), WEFT_OK);
+    if (rank < size - 1) {
+        CHECK_EQ(weft_view_at_wait(view, size - 1, false, &set), WEFT_OK);
+        expect_bounded(set);
+        CHECK_EQ(weft_view_fetch(view, size - 1, true, &op), WEFT_IN_PROGRESS);
+        while (!fetched.n) weft_worker_wait(weft_view_worker(view), -1);
+        CHECK_EQ(fetched.status, WEFT_OK);
+        CHECK_EQ(weft_view_at_wait(view, size - 1, false, &set), WEFT_OK);
+        expect_bounded(set);
+    }
+    CHECK_EQ(weft_barrier_wait(weft_view_team(view)), WEFT_OK);
+    CHECK_EQ(weft_view_release_wait(view), WEFT_OK);
+}
+
+TEST(a_set_of_garbage_stays_within_its_arrays) {
+    in_processes(2, expose_garbage);
+}
+
 static void two_views(const char *store, uint32_t rank, uint32_t size) {
     char second[64], port[64];
     snprintf(port, sizeof port, "%s", strrchr(store, ':') + 1);

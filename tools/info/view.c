@@ -30,7 +30,7 @@ static void print_set(const weft_resource_set_t *set) {
            " NUMA nodes, by %s\n",
            "processors", set->n_cpus, set->n_cores, set->n_packages, set->n_numa_nodes,
            set->topology);
-    for (uint32_t i = 0; i < set->n_caches && i < WEFT_MAX_CACHES; i++)
+    for (uint32_t i = 0; i < set->n_caches; i++)
         printf("  %-12s L%" PRIu32 ", %" PRIu32 " of %.0f KiB\n", "cache", set->cache[i].level,
                set->cache[i].n, (double)set->cache[i].size / 1024);
     printf("  %-12s %.1f GiB, %.1f free, %.3f used by the process\n", "memory",
@@ -61,11 +61,11 @@ static void json_topology(const weft_resource_set_t *set) {
     json_text(stdout, set->topology);
     printf(",\"packages\":%" PRIu32 ",\"package\":%" PRId32 ",\"caches\":[", set->n_packages,
            set->package);
-    for (uint32_t i = 0; i < set->n_caches && i < WEFT_MAX_CACHES; i++)
+    for (uint32_t i = 0; i < set->n_caches; i++)
         printf("%s{\"level\":%" PRIu32 ",\"number\":%" PRIu32 ",\"size\":%" PRIu64 "}",
                i > 0 ? "," : "", set->cache[i].level, set->cache[i].n, set->cache[i].size);
     printf("],\"nodes\":[");
-    for (uint32_t i = 0; i < set->n_numa_nodes && i < WEFT_MAX_NODES; i++)
+    for (uint32_t i = 0; i < set->n_numa_nodes; i++)
         printf("%s{\"number\":%" PRId32 ",\"package\":%" PRId32 ",\"cpus\":%" PRIu32
                ",\"ram_total\":%" PRIu64 ",\"ram_free\":%" PRIu64 "}",
                i > 0 ? "," : "", set->node[i].number, set->node[i].package, set->node[i].n_cpus,

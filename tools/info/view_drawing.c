@@ -41,8 +41,7 @@ static void find_nodes(struct machine *m, const weft_resource_set_t *const *set,
     m->n = 0;
     for (uint32_t r = 0; r < n; r++) {
         if (set[r]->host_id != m->host->host_id) continue;
-        for (uint32_t i = 0; i < set[r]->n_numa_nodes && i < WEFT_MAX_NODES; i++)
-            add_node(m, &set[r]->node[i]);
+        for (uint32_t i = 0; i < set[r]->n_numa_nodes; i++) add_node(m, &set[r]->node[i]);
         if (set[r]->n_numa_nodes == 0)
             add_node(m, &(weft_node_info_t){.number = -1, .package = -1});
     }
