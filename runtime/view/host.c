@@ -7,7 +7,6 @@
 #include <inttypes.h>
 #include <sched.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -24,11 +23,6 @@ static void measure_cpus(weft_resource_set_t *set, const struct topology *topolo
 }
 
 /* ---- memory -------------------------------------------------------------------------------- */
-
-static uint64_t meminfo(const char *text, const char *name) {
-    const char *at = strstr(text, name);
-    return at ? strtoull(at + strlen(name), NULL, 10) * 1024 : 0;
-}
 
 static void limit_to_group(weft_resource_set_t *set, const char *root, const char *group) {
     char path[512];
@@ -67,8 +61,8 @@ static uint64_t resident_bytes(void) {
 static void measure_ram(weft_resource_set_t *set) {
     char text[4096];
     if (read_text("/proc/meminfo", text, sizeof text)) {
-        set->ram_total = meminfo(text, "MemTotal:");
-        set->ram_free = meminfo(text, "MemAvailable:");
+        set->ram_total = bytes_after(text, "MemTotal:");
+        set->ram_free = bytes_after(text, "MemAvailable:");
     }
     if (read_text("/proc/self/cgroup", text, sizeof text))
         weft__ram_limit(set, text, "/sys/fs/cgroup");

@@ -6,6 +6,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* The beginning of a file, as text. False: it is empty, or not there. */
 static inline bool read_text(const char *path, char *text, size_t size) {
@@ -22,6 +23,12 @@ static inline uint64_t read_number(const char *path, uint64_t otherwise) {
     if (!read_text(path, text, sizeof text)) return otherwise;
     uint64_t value = strtoull(text, &end, 10);
     return end == text ? otherwise : value;
+}
+
+/* The bytes of a line such as "MemTotal: 16 kB"; 0: there is none. */
+static inline uint64_t bytes_after(const char *text, const char *name) {
+    const char *at = strstr(text, name);
+    return at ? strtoull(at + strlen(name), NULL, 10) * 1024 : 0;
 }
 
 #endif

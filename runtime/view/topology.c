@@ -183,12 +183,6 @@ static void describe_packages(const struct topology *topology, weft_resource_set
     set->n_packages = n ? n : 1;
 }
 
-/* The number of bytes behind "MemTotal:" or "MemFree:" in what the kernel says of a node. */
-static uint64_t of_node(const char *text, const char *name) {
-    const char *at = strstr(text, name);
-    return at ? strtoull(at + strlen(name), NULL, 10) * 1024 : 0;
-}
-
 static void measure_node(weft_node_info_t *node, uint64_t host_id) {
     char path[64], text[2048];
     snprintf(path, sizeof path, "/sys/devices/system/node/node%d/meminfo", node->number);
@@ -196,8 +190,8 @@ static void measure_node(weft_node_info_t *node, uint64_t host_id) {
                              sizeof node->number);
     if (!host_id) node->ram_id = 0;
     if (!read_text(path, text, sizeof text)) return;
-    node->ram_total = of_node(text, "MemTotal:");
-    node->ram_free = of_node(text, "MemFree:");
+    node->ram_total = bytes_after(text, "MemTotal:");
+    node->ram_free = bytes_after(text, "MemFree:");
 }
 
 static weft_node_info_t *node_of(weft_resource_set_t *set, const struct topology_cpu *cpu) {
