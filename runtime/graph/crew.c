@@ -9,7 +9,10 @@
 #include "graph.h"
 
 #include <base/alloc.h>
+#include <base/settings.h>
 #include <base/status.h>
+#include <collectives/team.h>
+#include <endpoints/core/worker.h>
 #include <errno.h>
 #include <runtime/view/topology.h>
 #include <sched.h>
@@ -115,10 +118,17 @@ weft_status_t weft__crew_pool(weft_graph_t *graph, const weft_task_params_t *par
     return WEFT_OK;
 }
 
+/* A graph of this process alone has no context, and so no settings. */
+static const struct topology *topology_of(const weft_graph_t *graph) {
+    const weft_team_t *team = graph->params.team;
+    return weft__topology(team ? weft__setting_str(team->worker->context, SETTING_HARDWARE_TOPOLOGY)
+                               : "auto");
+}
+
 /* The node of the processor that the thread is bound to. */
 static void find_node(weft_graph_t *graph, struct graph_thread *t) {
     if (t->cpu < 0 || t->cpu >= WEFT_MAX_CPUS) return;
-    int number = weft__topology("auto")->cpu[t->cpu].node;
+    int number = topology_of(graph)->cpu[t->cpu].node;
     t->node = number < 0 ? NULL : of_node(graph, number);
     if (number < 0 || t->node) return;
     struct node_pool *node = &graph->node[graph->n_nodes++];

@@ -117,7 +117,8 @@ bool weft__topology_by_sysfs(struct topology *topology, const char *root) {
 
 /* ---- this host's ----------------------------------------------------------------------------- */
 
-static struct topology host;
+/* `source` is NULL before it was read, and "none" where it says nothing. */
+static struct topology host_by_sysfs, host_by_hwloc;
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 
 /* The environment gives hwloc a host: then the program wants hwloc's answer. */
@@ -125,20 +126,27 @@ static bool hwloc_is_set(void) {
     return secure_getenv("HWLOC_XMLFILE") || secure_getenv("HWLOC_SYNTHETIC");
 }
 
-static void topology_look(const char *by) {
-    bool first = strcmp(by, "hwloc") == 0 || (strcmp(by, "sysfs") != 0 && hwloc_is_set());
-    if (first && weft__topology_by_hwloc(&host)) return;
-    if (weft__topology_by_sysfs(&host, "/sys")) return;
-    if (!first && weft__topology_by_hwloc(&host)) return;
-    weft__topology_forget(&host);
-    host.source = "none";
+static void set_unknown(struct topology *topology) {
+    weft__topology_forget(topology);
+    topology->source = "none";
+}
+
+/* Reads it at the first call. NULL: it does not say. */
+static const struct topology *topology_of(struct topology *host) {
+    if (!host->source && !(host == &host_by_hwloc ? weft__topology_by_hwloc(host)
+                                                  : weft__topology_by_sysfs(host, "/sys")))
+        set_unknown(host);
+    return strcmp(host->source, "none") == 0 ? NULL : host;
 }
 
 const struct topology *weft__topology(const char *by) {
+    bool hwloc = strcmp(by, "hwloc") == 0 || (strcmp(by, "sysfs") != 0 && hwloc_is_set());
+    struct topology *first = hwloc ? &host_by_hwloc : &host_by_sysfs;
     pthread_mutex_lock(&mutex);
-    if (!host.source) topology_look(by);
+    const struct topology *found = topology_of(first);
+    if (!found) found = topology_of(hwloc ? &host_by_sysfs : &host_by_hwloc);
     pthread_mutex_unlock(&mutex);
-    return &host;
+    return found ? found : first;
 }
 
 /* ---- what a set says of it ------------------------------------------------------------------- */

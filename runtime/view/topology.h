@@ -19,7 +19,7 @@ struct topology_cpu {
 };
 
 struct topology {
-    const char *source; /* "sysfs" or "hwloc" */
+    const char *source; /* "sysfs", "hwloc" or "none" */
     struct topology_cpu cpu[WEFT_MAX_CPUS];
 };
 
@@ -31,8 +31,8 @@ bool weft__topology_by_sysfs(struct topology *topology, const char *root);
 bool weft__topology_by_hwloc(struct topology *topology);
 
 /*
- * That of this host, read once in a process: by what the setting hardware.topology names, which the
- * first call decides. Any thread.
+ * That of this host, by what a setting hardware.topology says. Each source is read once in a
+ * process. Any thread.
  */
 const struct topology *weft__topology(const char *by);
 

@@ -183,6 +183,16 @@ TEST(the_setting_chooses_who_is_asked) {
     CHECK_EQ(weft_context_destroy(context), WEFT_OK);
 }
 
+TEST(contexts_of_one_process_may_ask_different_sources) {
+    static struct topology other;
+    if (!weft__topology_by_hwloc(&other)) SKIP("no hwloc here");
+    for (int i = 0; i < 2; i++) {
+        CHECK_EQ(strcmp(weft__topology("hwloc")->source, "hwloc"), 0);
+        CHECK_EQ(strcmp(weft__topology("sysfs")->source, "sysfs"), 0);
+        CHECK(weft__topology("auto") == weft__topology("sysfs"));
+    }
+}
+
 /* ---- limits of control groups ---------------------------------------------------------------- */
 
 static weft_resource_set_t limited_by(const char *groups) {

@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include "view_processes.h"
 
+#include <runtime/graph/graph.h>
 #include <runtime/view/topology.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -87,6 +88,29 @@ static void use_nodes(const char *store, uint32_t rank, uint32_t size) {
     CHECK_EQ(weft_graph_run_wait(graph), WEFT_OK);
     CHECK(n_ran == 200 && n_elsewhere == 0);
     weft_graph_destroy(graph);
+}
+
+/* The context of its team says that sysfs is asked, whatever hwloc is given. */
+static void use_a_team_of_sysfs(const char *store, uint32_t rank, uint32_t size) {
+    weft_graph_t *graph = NULL;
+    setenv("WEFT_HARDWARE_TOPOLOGY", "sysfs", 1);
+    weft_view_t *view = join(store, rank, size);
+    CHECK_EQ(strcmp(weft__topology("auto")->source, "hwloc"), 0); /* another's, in this process */
+    weft_graph_params_t params = {.n_threads = 2, .pin = 1, .team = weft_view_team(view)};
+    CHECK_EQ(weft_graph_create(&params, &graph), WEFT_OK);
+    const struct topology *sysfs = weft__topology("sysfs");
+    int node[2] = {sysfs->cpu[cpu_of[0]].node, sysfs->cpu[cpu_of[1]].node};
+    CHECK_EQ(graph->n_nodes, (node[0] >= 0) + (node[1] >= 0 && node[1] != node[0]));
+    weft_graph_destroy(graph);
+    CHECK_EQ(weft_view_release_wait(view), WEFT_OK);
+}
+
+TEST(a_graph_reads_the_topology_that_the_context_of_its_team_names) {
+    if (!make_nodes()) SKIP("one processor here");
+    bool there = weft__topology_by_hwloc(&made_up);
+    if (there) in_processes(1, use_a_team_of_sysfs);
+    unsetenv("HWLOC_SYNTHETIC");
+    if (!there) SKIP("no hwloc here");
 }
 
 TEST(a_task_that_names_a_node_runs_beside_it) {
