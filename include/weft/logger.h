@@ -48,7 +48,8 @@ WEFT_API weft_status_t weft_logger_create_sized(size_t params_size, const weft_v
                                                 const weft_logger_params_t *params,
                                                 weft_logger_t **logger_p);
 /* Writes a line, by one write(2), so that lines of one process are whole. A text of more than 4,000
- * bytes is cut. A NULL logger writes nothing. Any thread. */
+ * bytes is cut. journald gets a text of several lines as one message. A NULL logger writes nothing.
+ * Any thread. */
 WEFT_API void weft_logger_write(weft_logger_t *logger, weft_log_level_t level, const char *format,
                                 ...) __attribute__((format(printf, 3, 4)));
 /* Whether a line of this level would be written by this process. Any thread. */

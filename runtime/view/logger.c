@@ -59,14 +59,28 @@ static void write_whole(int fd, const char *line, size_t len) {
     while (write(fd, line, len) < 0 && errno == EINTR) continue;
 }
 
+/* A value with a newline has its length before it: it would else end there, and another field
+ * begin. Returns the end. */
+static char *put_field(char *at, const char *name, const char *value) {
+    uint64_t len = strlen(value); /* little-endian, as all of Weft's hosts */
+    bool is_line = !memchr(value, '\n', len);
+    at = stpcpy(at, name);
+    *at++ = is_line ? '=' : '\n';
+    if (!is_line) at = mempcpy(at, &len, sizeof len);
+    at = mempcpy(at, value, len);
+    *at++ = '\n';
+    return at;
+}
+
 /* Its priorities are those of syslog. */
 static void write_journald(const weft_logger_t *logger, weft_log_level_t level, const char *text) {
-    static const int priority[] = {7, 3, 4, 6, 7, 7};
-    char entry[LINE + 128];
+    static const char *const priority[] = {"7", "3", "4", "6", "7", "7"};
+    char entry[LINE + 128], *end = entry; /* a text of LINE, a name of 32 and what is around them */
     size_t of = (size_t)level < sizeof priority / sizeof *priority ? (size_t)level : 0;
-    int len = snprintf(entry, sizeof entry, "PRIORITY=%d\nSYSLOG_IDENTIFIER=%s\nMESSAGE=%s\n",
-                       priority[of], logger->name, text);
-    write_whole(logger->fd, entry, (size_t)len < sizeof entry ? (size_t)len : sizeof entry);
+    end = put_field(end, "PRIORITY", priority[of]);
+    end = put_field(end, "SYSLOG_IDENTIFIER", logger->name);
+    end = put_field(end, "MESSAGE", text);
+    write_whole(logger->fd, entry, (size_t)(end - entry));
 }
 
 static void write_line(const weft_logger_t *logger, weft_log_level_t level, const char *text) {

@@ -116,8 +116,22 @@ static int log_to_journald(void) {
     if (fd < 0 || weft_logger_create(NULL, &params, &logger) != WEFT_OK) return 11;
     weft_logger_write(logger, WEFT_LOG_WARN, "%d of %d", 1, 2);
     if (recv(fd, entry, sizeof entry - 1, 0) <= 0) return 12;
+    if (strcmp(entry, "PRIORITY=4\nSYSLOG_IDENTIFIER=unit\nMESSAGE=1 of 2\n") != 0) return 13;
+    /* No line of a text is a field. */
+    static const char two[] = "PRIORITY=4\nSYSLOG_IDENTIFIER=unit\n"
+                              "MESSAGE\n\14\0\0\0\0\0\0\0a\nPRIORITY=0\n";
+    weft_logger_write(logger, WEFT_LOG_WARN, "%s", "a\nPRIORITY=0");
+    if (recv(fd, entry, sizeof entry, 0) != sizeof two - 1) return 14;
+    if (memcmp(entry, two, sizeof two - 1) != 0) return 15;
     weft_logger_destroy(logger);
-    return strcmp(entry, "PRIORITY=4\nSYSLOG_IDENTIFIER=unit\nMESSAGE=1 of 2\n") != 0;
+    params.name = "a\nb";
+    if (weft_logger_create(NULL, &params, &logger) != WEFT_OK) return 16;
+    weft_logger_write(logger, WEFT_LOG_WARN, "c");
+    static const char named[] = "PRIORITY=4\nSYSLOG_IDENTIFIER\n"
+                                "\3\0\0\0\0\0\0\0a\nb\nMESSAGE=c\n";
+    if (recv(fd, entry, sizeof entry, 0) != sizeof named - 1) return 17;
+    weft_logger_destroy(logger);
+    return memcmp(entry, named, sizeof named - 1) != 0;
 }
 
 TEST(journald_gets_an_entry_with_its_priority) {
