@@ -29,6 +29,14 @@ struct weft_logger {
 
 /* ---- sinks --------------------------------------------------------------------------------- */
 
+/* What the program executes does not get the duplicate. */
+static weft_status_t open_stdout(weft_logger_t *logger) {
+    logger->fd = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+    if (logger->fd >= 0) return WEFT_OK;
+    return weft__fail(errno == EBADF ? WEFT_ERR_IO : WEFT_ERR_NO_FDS, "standard output: %s",
+                      strerror(errno));
+}
+
 static weft_status_t open_file(weft_logger_t *logger, const char *path) {
     if (!path) REFUSE("params->path", "NULL");
     logger->fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
@@ -47,9 +55,11 @@ static weft_status_t open_journald(weft_logger_t *logger) {
 
 static weft_status_t open_sink(weft_logger_t *logger, const weft_logger_params_t *params) {
     switch (params->sink) {
-    case WEFT_LOGGER_STDOUT: logger->fd = dup(STDOUT_FILENO); return WEFT_OK;
+    case WEFT_LOGGER_STDOUT: return open_stdout(logger);
     case WEFT_LOGGER_FILE: return open_file(logger, params->path);
-    case WEFT_LOGGER_FN: return params->fn ? WEFT_OK : WEFT_ERR_INVALID_PARAM;
+    case WEFT_LOGGER_FN:
+        if (!params->fn) REFUSE("params->fn", "NULL");
+        return WEFT_OK;
     case WEFT_LOGGER_JOURNALD: return open_journald(logger);
     }
     REFUSE("params->sink", "not a sink");

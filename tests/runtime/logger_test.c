@@ -1,10 +1,12 @@
 /* Loggers: who writes, what is dropped, and that lines are whole. */
 #include "../harness.h"
+#include <fcntl.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mount.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -142,15 +144,49 @@ TEST(journald_gets_an_entry_with_its_priority) {
     CHECK_EQ(status, 0);
 }
 
-TEST(errors_of_a_logger_are_named) {
+/* ---- the duplicate of standard output ------------------------------------------------------- */
+
+/* The lowest descriptor that is free; the logger gets it. */
+static int free_fd(void) {
+    int fd = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+    close(fd);
+    return fd;
+}
+
+TEST(programs_that_are_executed_do_not_get_a_loggers_standard_output) {
     weft_logger_t *logger;
-    weft_logger_params_t none = {.sink = WEFT_LOGGER_FILE};
+    int fd = free_fd();
+    CHECK_EQ(weft_logger_create(NULL, NULL, &logger), WEFT_OK);
+    CHECK(fcntl(fd, F_GETFD) >= 0 && fcntl(fd, F_GETFD) & FD_CLOEXEC);
+    weft_logger_destroy(logger);
+    CHECK_EQ(fcntl(fd, F_GETFD), -1);
+}
+
+TEST(a_logger_without_free_descriptors_is_not_created) {
+    weft_logger_t *logger = NULL;
+    struct rlimit before, none;
+    CHECK_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+    none = (struct rlimit){(rlim_t)free_fd(), before.rlim_max};
+    CHECK_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+    weft_status_t st = weft_logger_create(NULL, NULL, &logger);
+    CHECK_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+    CHECK_EQ(st, WEFT_ERR_NO_FDS);
+    CHECK(!logger);
+}
+
+TEST(errors_of_a_logger_are_named) {
+    char why[256];
+    weft_logger_t *logger;
+    weft_logger_params_t none = {.sink = WEFT_LOGGER_FILE}, no_fn = {.sink = WEFT_LOGGER_FN};
     weft_logger_params_t no_file = {.sink = WEFT_LOGGER_FILE, .path = "/no-such-folder/file"};
     /* No process would ever write: the null view has one. */
     weft_logger_params_t no_speaker = {.speaker = 1}, no_level = {.level = WEFT_LOG_TRACE + 1};
     CHECK_EQ(weft_logger_create(NULL, &no_speaker, &logger), WEFT_ERR_INVALID_PARAM);
     CHECK_EQ(weft_logger_create(NULL, &no_level, &logger), WEFT_ERR_INVALID_PARAM);
     CHECK_EQ(weft_logger_create(NULL, &none, &logger), WEFT_ERR_INVALID_PARAM);
+    CHECK_EQ(weft_logger_create(NULL, &no_fn, &logger), WEFT_ERR_INVALID_PARAM);
+    weft_status_describe(WEFT_ERR_INVALID_PARAM, why, sizeof why);
+    CHECK(strstr(why, "params->fn") != NULL);
     CHECK_EQ(weft_logger_create(NULL, &no_file, &logger), WEFT_ERR_IO);
     CHECK_EQ(weft_logger_create(NULL, NULL, NULL), WEFT_ERR_INVALID_PARAM);
 }
