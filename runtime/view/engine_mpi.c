@@ -22,6 +22,7 @@ struct mpi_session {
     struct reactor *reactor;
     struct timer look; /* MPI has no descriptor that could be waited for */
     _Alignas(8) unsigned char comm[8], request[8];
+    bool has_comm; /* the duplicate is made */
     bool gathering;
     /* Its own copies: an allgather of MPI cannot be cancelled. */
     uint8_t *mine, *gathered;
@@ -56,7 +57,7 @@ static void leave(struct mpi_session *s) {
     int was = 0;
     pthread_mutex_lock(&lock);
     s->mpi.finalized(&was);
-    if (!was) s->mpi.comm_free(s->comm);
+    if (s->has_comm && !was) s->mpi.comm_free(s->comm);
     if (--n_sessions == 0 && started_here && !was) s->mpi.finalize();
     pthread_mutex_unlock(&lock);
 }
@@ -121,6 +122,7 @@ static weft_status_t duplicate(struct mpi_session *s, const weft_view_params_t *
     int rank, size;
     if (s->mpi.comm_dup(comm, s->comm) != 0)
         return weft__fail(WEFT_ERR_INVALID_PARAM, "mpi_comm: it cannot be duplicated");
+    s->has_comm = true;
     comm = weft__mpi_handle(&s->mpi, s->comm);
     s->mpi.comm_rank(comm, &rank);
     s->mpi.comm_size(comm, &size);

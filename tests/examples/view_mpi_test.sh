@@ -116,6 +116,30 @@ static void of_the_program(int release_first) {
     MPI_Finalize();
 }
 
+static int n_errors;
+static void count_error(MPI_Comm *comm, int *code, ...) {
+    n_errors++;
+}
+
+/* MPI says no once, and is asked for nothing further of a communicator that is not there. */
+static void of_no_communicator(void) {
+    MPI_Comm none = MPI_COMM_NULL, world = MPI_COMM_WORLD;
+    MPI_Errhandler counting;
+    weft_view_t *view = NULL;
+    MPI_Init(NULL, NULL);
+    MPI_Comm_create_errhandler(count_error, &counting);
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, counting);
+    MPI_Comm_set_errhandler(MPI_COMM_SELF, counting);
+    weft_view_params_t params = {.mpi_comm = &none};
+    MUST(weft_view_create_wait(&params, &view) == WEFT_ERR_INVALID_PARAM);
+    MUST(n_errors == 1);
+    view = view_on(&world);
+    use(view);
+    MUST(weft_view_release_wait(view) == WEFT_OK);
+    MUST(n_errors == 1);
+    MPI_Finalize();
+}
+
 /* The first view begins MPI; the last one ends it, after its finalizer. */
 static void of_the_view(int release_first) {
     MPI_Comm world = MPI_COMM_WORLD;
@@ -132,6 +156,8 @@ int main(int argc, char **argv) {
     MUST(argc == 3);
     if (strcmp(argv[1], "program") == 0)
         of_the_program(atoi(argv[2]));
+    else if (strcmp(argv[1], "none") == 0)
+        of_no_communicator();
     else
         of_the_view(atoi(argv[2]));
     printf("well\n");
@@ -171,6 +197,16 @@ test_finalizers_run_before_the_view_ends_openmpi() {
     build openmpi "Open MPI" "$libevent"
     all_well view 0 mpirun.openmpi --allow-run-as-root --oversubscribe -n 3
     all_well view 1 mpirun.openmpi --allow-run-as-root --oversubscribe -n 3
+}
+
+test_no_communicator_is_refused_by_openmpi() {
+    build openmpi "Open MPI" "$libevent"
+    all_well none 0 mpirun.openmpi --allow-run-as-root --oversubscribe -n 3
+}
+
+test_no_communicator_is_refused_by_mpich() {
+    build mpich MPICH ""
+    all_well none 0 mpirun.mpich -n 3
 }
 
 test_communicators_of_a_program_that_has_begun_mpich() {
