@@ -67,7 +67,8 @@ typedef struct weft_view_params {
  * A view that is left when its worker closes ends with it, whatever references there are: its team
  * is closed, its finalizers run, and the handle is gone when the worker is.
  * After a failed creation the view must still be released. `params` may be NULL. MPI's own
- * initialization blocks within the call.
+ * initialization blocks within the call. A communicator is duplicated after the call, and has to be
+ * there until on_ready.
  *
  * Errors: INVALID_PARAM; NOT_FOUND if the engine's library or environment is not there; UNSUPPORTED
  * for an unknown engine; what weft_team_create reports.

@@ -5,7 +5,10 @@
 #include "engine.h"
 #include "mpi_library.h"
 
+#include <base/clock.h>
 #include <base/compiler.h>
+#include <base/log.h>
+#include <base/settings.h>
 #include <base/status.h>
 #include <endpoints/core/worker.h>
 #include <limits.h>
@@ -22,8 +25,10 @@ struct mpi_session {
     struct reactor *reactor;
     struct timer look; /* MPI has no descriptor that could be waited for */
     _Alignas(8) unsigned char comm[8], request[8];
-    bool has_comm; /* the duplicate is made */
-    bool gathering;
+    bool pending;   /* the request: MPI still uses what it names */
+    bool has_comm;  /* the duplicate is made */
+    bool gathering; /* an exchange is asked for */
+    struct mpi_session *next_left;
     /* Its own copies: an allgather of MPI cannot be cancelled. */
     uint8_t *mine, *gathered;
     void *all; /* NULL: the caller has cancelled */
@@ -68,24 +73,45 @@ static void look_again(struct mpi_session *s) {
     weft__timer_start(s->reactor, &s->look, weft__now(s->reactor) + LOOK_NS); /* reserved */
 }
 
-static void gathered(struct mpi_session *s) {
+static void gathered(struct mpi_session *s, weft_status_t status) {
     uint8_t *mine = s->mine, *from = s->gathered;
     void *all = s->all;
     s->gathering = false;
-    if (all) memcpy(all, from, s->len * s->session.exchange.size);
+    if (all && status == WEFT_OK) memcpy(all, from, s->len * s->session.exchange.size);
     talloc_free(mine);
     talloc_free(from);
-    if (all) s->done(WEFT_OK, s->done_arg);
+    if (all) s->done(status, s->done_arg);
+}
+
+static weft_status_t begin_gather(struct mpi_session *s) {
+    int len = (int)s->len;
+    int failed = s->mpi.iallgather(s->mine, len, s->mpi.byte, s->gathered, len, s->mpi.byte,
+                                   weft__mpi_handle(&s->mpi, s->comm), s->request);
+    if (failed) return weft__fail(WEFT_ERR_IO, "MPI_Iallgather ended with %d", failed);
+    s->pending = true;
+    return WEFT_OK;
+}
+
+/* The first request is that of the duplicate, the next one that of the exchange. */
+static void advance(struct mpi_session *s) {
+    weft_status_t st = WEFT_OK;
+    int done = 0;
+    s->mpi.test(s->request, &done, s->mpi.ignored_status);
+    if (!done) return;
+    s->pending = false;
+    if (s->has_comm) {
+        gathered(s, WEFT_OK);
+        return;
+    }
+    s->has_comm = true;
+    if (s->gathering) st = begin_gather(s);
+    if (st < 0) gathered(s, st);
 }
 
 static void mpi_look(struct timer *timer) {
     struct mpi_session *s = container_of(timer, struct mpi_session, look);
-    int done = 0;
-    s->mpi.test(s->request, &done, s->mpi.ignored_status);
-    if (done)
-        gathered(s);
-    else
-        look_again(s);
+    advance(s);
+    if (s->pending) look_again(s);
 }
 
 static weft_status_t allgather_mpi(void *arg, weft_worker_t *worker, const void *mine, size_t len,
@@ -99,9 +125,8 @@ static weft_status_t allgather_mpi(void *arg, weft_worker_t *worker, const void 
     if (!s->mine || !s->gathered) return WEFT_ERR_NO_MEMORY;
     memcpy(s->mine, mine, len);
     s->all = all, s->len = len, s->done = done, s->done_arg = done_arg;
-    int failed = s->mpi.iallgather(s->mine, (int)len, s->mpi.byte, s->gathered, (int)len,
-                                   s->mpi.byte, weft__mpi_handle(&s->mpi, s->comm), s->request);
-    if (failed) return weft__fail(WEFT_ERR_IO, "MPI_Iallgather ended with %d", failed);
+    weft_status_t st = s->has_comm ? begin_gather(s) : WEFT_OK;
+    if (st < 0) return st;
     s->gathering = true;
     look_again(s);
     return WEFT_IN_PROGRESS;
@@ -117,13 +142,13 @@ static bool mpi_present(const weft_view_params_t *params) {
     return params->mpi_comm || weft__mpi_present();
 }
 
+/* It is made when all ranks have asked for it; the exchange waits for it. */
 static weft_status_t duplicate(struct mpi_session *s, const weft_view_params_t *params) {
     intptr_t comm = params->mpi_comm ? weft__mpi_handle(&s->mpi, params->mpi_comm) : s->mpi.world;
     int rank, size;
-    if (s->mpi.comm_dup(comm, s->comm) != 0)
+    if (s->mpi.comm_idup(comm, s->comm, s->request) != 0)
         return weft__fail(WEFT_ERR_INVALID_PARAM, "mpi_comm: it cannot be duplicated");
-    s->has_comm = true;
-    comm = weft__mpi_handle(&s->mpi, s->comm);
+    s->pending = true;
     s->mpi.comm_rank(comm, &rank);
     s->mpi.comm_size(comm, &size);
     s->session.exchange = (weft_exchange_t){.rank = (uint32_t)rank,
@@ -158,12 +183,32 @@ static weft_status_t start_mpi(const void *parent, weft_worker_t *worker,
     return WEFT_OK;
 }
 
+/* What MPI may still write to, until the process ends. MPI cannot be finalized meanwhile. */
+static struct mpi_session *left_to_mpi;
+
+static void leave_to_mpi(struct mpi_session *s) {
+    weft__log(weft__reactor_context(s->reactor), WEFT_LOG_WARN, "runtime",
+              "view: another rank has not taken part in the exchange over MPI, so the communicator "
+              "and its memory outlive the view");
+    talloc_steal(NULL, s);
+    pthread_mutex_lock(&lock);
+    s->next_left = left_to_mpi;
+    left_to_mpi = s;
+    pthread_mutex_unlock(&lock);
+}
+
+/* A collective of MPI ends when all ranks take part, and another may never do so. */
 static void stop_mpi(struct view_session *session) {
     struct mpi_session *s = (struct mpi_session *)session;
-    int done = !s->gathering;
-    while (!done) s->mpi.test(s->request, &done, s->mpi.ignored_status);
+    uint64_t ms = weft__setting_u64(weft__reactor_context(s->reactor), SETTING_CLOSE_TIMEOUT);
+    uint64_t until = weft__real_now() + ms * NS_PER_MS;
+    s->all = NULL;
+    while (s->pending && weft__real_now() < until) advance(s);
     weft__timer_release(s->reactor, &s->look);
-    leave(s);
+    if (s->pending)
+        leave_to_mpi(s);
+    else
+        leave(s);
 }
 
 static const void *communicator_mpi(const struct view_session *session, size_t *size_p) {

@@ -100,7 +100,7 @@ weft_status_t weft__mpi_load(struct mpi_library *mpi) {
 #define FUNCTION(name, field) {name, offsetof(struct mpi_library, field)}
         FUNCTION("MPI_Initialized", initialized), FUNCTION("MPI_Finalized", finalized),
         FUNCTION("MPI_Init_thread", init_thread), FUNCTION("MPI_Finalize", finalize),
-        FUNCTION("MPI_Comm_dup", comm_dup),       FUNCTION("MPI_Comm_free", comm_free),
+        FUNCTION("MPI_Comm_idup", comm_idup),     FUNCTION("MPI_Comm_free", comm_free),
         FUNCTION("MPI_Comm_rank", comm_rank),     FUNCTION("MPI_Comm_size", comm_size),
         FUNCTION("MPI_Iallgather", iallgather),   FUNCTION("MPI_Test", test),
 #undef FUNCTION

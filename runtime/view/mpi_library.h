@@ -14,7 +14,7 @@ struct mpi_library {
     int (*finalized)(int *flag);
     int (*init_thread)(int *argc, char ***argv, int required, int *provided);
     int (*finalize)(void);
-    int (*comm_dup)(intptr_t comm, void *new_comm);
+    int (*comm_idup)(intptr_t comm, void *new_comm, void *request);
     int (*comm_free)(void *comm);
     int (*comm_rank)(intptr_t comm, int *rank);
     int (*comm_size)(intptr_t comm, int *size);

@@ -8,6 +8,8 @@ cat >"$scratch/program.c" <<'PROGRAM'
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
+#include <unistd.h>
 #include <weft/weft.h>
 
 #define MUST(held)                                              \
@@ -140,6 +142,39 @@ static void of_no_communicator(void) {
     MPI_Finalize();
 }
 
+enum { SOON_S = 20, TOLD = 7 };
+
+static double now_s(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+/*
+ * Rank 0 creates a view, and rank 1 does not, or it begins to and makes no progress. Then an
+ * operation of MPI has no end, and no process can finalize MPI.
+ */
+static void of_one_alone(int other_begins) {
+    int rank, note = 0;
+    weft_view_t *view = NULL;
+    MPI_Init(NULL, NULL);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    if (rank == 0) {
+        MPI_Comm world = MPI_COMM_WORLD;
+        weft_view_params_t params = {.mpi_comm = &world, .deadline_ms = 500};
+        double begin = now_s();
+        MUST(weft_view_create_wait(&params, &view) == WEFT_ERR_TIMED_OUT);
+        MUST(now_s() - begin < SOON_S);
+        printf("well\n");
+        fflush(stdout);
+        MPI_Send(&note, 1, MPI_INT, 1, TOLD, MPI_COMM_WORLD);
+    } else {
+        if (other_begins) MUST(weft_view_create(&(weft_view_params_t){.engine = "mpi"}, &view) == WEFT_OK);
+        MPI_Recv(&note, 1, MPI_INT, 0, TOLD, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    }
+    _exit(0);
+}
+
 /* The first view begins MPI; the last one ends it, after its finalizer. */
 static void of_the_view(int release_first) {
     MPI_Comm world = MPI_COMM_WORLD;
@@ -158,6 +193,8 @@ int main(int argc, char **argv) {
         of_the_program(atoi(argv[2]));
     else if (strcmp(argv[1], "none") == 0)
         of_no_communicator();
+    else if (strcmp(argv[1], "alone") == 0)
+        of_one_alone(atoi(argv[2]));
     else
         of_the_view(atoi(argv[2]));
     printf("well\n");
@@ -197,6 +234,25 @@ test_finalizers_run_before_the_view_ends_openmpi() {
     build openmpi "Open MPI" "$libevent"
     all_well view 0 mpirun.openmpi --allow-run-as-root --oversubscribe -n 3
     all_well view 1 mpirun.openmpi --allow-run-as-root --oversubscribe -n 3
+}
+
+# The launcher is not content with processes that end without MPI_Finalize, and may end the others.
+one_alone() {
+    said=$(WEFT_CLOSE_TIMEOUT=300ms timeout 60 "${@:2}" "$scratch/program" alone "$1" 2>&1) || [ $? != 124 ] || fail "it hung: $said"
+    has "rank 0 alone, $1" "$said" '^well'
+    has "the log" "$said" 'another rank has not taken part in the exchange over MPI'
+}
+
+test_a_view_ends_where_another_rank_creates_none_openmpi() {
+    build openmpi "Open MPI" "$libevent"
+    one_alone 0 mpirun.openmpi --allow-run-as-root --oversubscribe -n 2
+    one_alone 1 mpirun.openmpi --allow-run-as-root --oversubscribe -n 2
+}
+
+test_a_view_ends_where_another_rank_creates_none_mpich() {
+    build mpich MPICH ""
+    one_alone 0 mpirun.mpich -n 2
+    one_alone 1 mpirun.mpich -n 2
 }
 
 test_no_communicator_is_refused_by_openmpi() {
