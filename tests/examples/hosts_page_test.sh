@@ -86,7 +86,7 @@ run_block() {
             *) # as soon as the one behind serves
                 for _ in $(seq 100); do
                     at "$host" timeout 60 bash -c "$(command_of "$host" "$command")" >"$net/one" 2>&1 && break
-                    { [ ${#behind[@]} -gt 0 ] && grep -q CONNECTION_REFUSED "$net/one"; } || break
+                    { [ ${#behind[@]} -gt 0 ] && grep -q WEFT_ERR_REFUSED "$net/one"; } || break
                     sleep 0.1
                 done
                 cat "$net/one" >>"$net/said"
