@@ -213,6 +213,11 @@ void weft__request_stop(struct weft_request *req, weft_status_t status) {
         weft__request_reclaim(req); /* a slow peer must not hold memory of a completed operation */
 }
 
+void weft__request_failed_there(struct weft_request *req, weft_status_t status) {
+    req->failed_there = !request_is_over(&req->core.fsm);
+    weft__request_stop(req, status);
+}
+
 static void count_down(weft_completion_t *completion, weft_status_t status) {
     if (status < 0 && completion->status == WEFT_OK) completion->status = status;
     if (--completion->count > 0 || !completion->done) return;
@@ -235,8 +240,9 @@ void weft__request_counted(weft_status_t status, void *arg) {
     count_down(completion, status);
 }
 
-static const char *what_happened(weft_status_t status) {
-    switch (status) {
+static const char *what_happened(const struct weft_request *req) {
+    if (req->failed_there) return ": the message failed at its sender";
+    switch (req->status) {
     case WEFT_ERR_TIMED_OUT: return ": its deadline passed before it was done";
     case WEFT_ERR_REJECTED: return ": the receiver's handler did not take the payload";
     default: return "";
@@ -256,7 +262,7 @@ static __attribute__((cold)) NOINLINE void explain(struct weft_request *req) {
         return;
     if (ep && ep->link) weft__peer_text(ep->link, peer);
     (void)weft__fail(req->status, "%s%s%s%s", req->kind->name, *peer ? ", " : "", peer,
-                     what_happened(req->status));
+                     what_happened(req));
 }
 
 static void notify_request(struct weft_request *req) {

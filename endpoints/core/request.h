@@ -142,6 +142,7 @@ struct weft_request {
     weft_status_t status;          /* of its completion */
     uint32_t n_iov;
     bool plain; /* request_fast.h: the fields below are zero; of an atomic: rma/rma_message.c */
+    bool failed_there; /* a receive: `status` is the failure of its message at the sender */
     struct request_match match;
     size_t len; /* bytes in iov (send), or bytes expected (receive) */
     weft_iov_t iov_inline[REQUEST_IOV_INLINE];
@@ -221,6 +222,8 @@ void weft__request_take(struct weft_request *req, weft_status_t status);
 void weft__request_offer_over(struct weft_request *req);
 /* Stops it for a cancel, a deadline, or the loss of its endpoint. */
 void weft__request_stop(struct weft_request *req, weft_status_t status);
+/* The same for a receive whose message failed at its sender. */
+void weft__request_failed_there(struct weft_request *req, weft_status_t status);
 /* Lanes that can, copy the bytes they have not sent yet, so that its memory is free within this
  * call. */
 void weft__request_reclaim(struct weft_request *req);

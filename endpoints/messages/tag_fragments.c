@@ -35,9 +35,7 @@ static weft_status_t send_next(struct weft_request *req, size_t part) {
     weft__wire_tag_part(head, (struct wire_tag_part){.ep = req->ep->core.peer,
                                                      .number = req->number,
                                                      .offset = req->offset});
-    weft_status_t st = weft__send_piece(req, WIRE_TAG_PART, head, sizeof head, part);
-    if (st < 0) weft__link_ctrl_failed(req->ep->link, st);
-    return st;
+    return weft__send_piece(req, WIRE_TAG_PART, head, sizeof head, part);
 }
 
 weft_status_t weft__tag_send_parts(struct weft_request *req, struct lane *lane) {
@@ -55,8 +53,10 @@ void weft__tag_end_parts(struct weft_request *req) {
     struct wire_message m;
     if (req->peer_id || req->offset == 0 || req->offset == req->len) return;
     if (!req->ep->link || !req->ep->core.peer) return;
-    weft__wire_tag_give_up(&m,
-                           (struct wire_tag_part){.ep = req->ep->core.peer, .number = req->number});
+    weft__wire_tag_give_up(
+        &m, (struct wire_tag_part){.ep = req->ep->core.peer,
+                                   .number = req->number,
+                                   .status = weft__reason_for_peer(req->ep->link, req->status)});
     weft__link_control(req->ep->link, &m);
 }
 
@@ -81,10 +81,10 @@ static void drop_fragments(struct weft_ep *ep, struct weft_tag_message *message)
 }
 
 /* Its sender will not send the rest. */
-static void give_up(struct weft_ep *ep) {
+static void give_up(struct weft_ep *ep, weft_status_t why) {
     struct weft_request *req = receive_under_way(ep);
     struct weft_tag_message *message = message_under_way(ep);
-    if (req) weft__request_stop(req, WEFT_ERR_CANCELLED);
+    if (req) weft__request_failed_there(req, why);
     if (message) drop_fragments(ep, message);
 }
 
@@ -165,7 +165,7 @@ void weft__on_tag_begin(struct link *link, struct lane *lane, const struct wire_
     struct weft_ep *ep = weft__ep_lookup(lane, m->ep, "tagged message");
     if (!ep) return;
     link->received++;
-    give_up(ep); /* who begins another has given up the one before */
+    give_up(ep, WEFT_ERR_CANCELLED); /* who begins another has given up the one before */
     struct ep_tags *tags = weft__ep_tags(ep);
     if (!tags) {
         weft__ep_violation(ep, WEFT_ERR_NO_MEMORY, "no memory for a tagged message in parts");
@@ -187,7 +187,7 @@ void weft__on_tag_part(struct link *link, struct lane *lane, const struct wire_t
     if (req ? req->peer_id != part->number : !message || message->number != part->number) return;
     uint64_t came = req ? req->offset : message->came, whole = req ? req->len : message->len;
     if (part->n == 0)
-        give_up(ep);
+        give_up(ep, (weft_status_t)part->status);
     else if (part->offset != came || part->n > whole - came)
         weft__ep_violation(ep, WEFT_ERR_PROTOCOL, "part of a tagged message");
     else if (req)

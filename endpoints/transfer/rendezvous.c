@@ -106,8 +106,7 @@ void weft__withdraw_offer(struct weft_request *req) {
     weft__link_control(req->ep->link, &m);
 }
 
-/* What the peer learns of a message that ended so here: a failure, or that it was taken back. */
-static weft_status_t reason_for_peer(const struct link *link, weft_status_t status) {
+weft_status_t weft__reason_for_peer(const struct link *link, weft_status_t status) {
     bool taken_back = status >= 0 || status == WEFT_ERR_TIMED_OUT || status == WEFT_ERR_CLOSED;
     return taken_back || !(link->peer_flags & WIRE_HELLO_CAUSES) ? WEFT_ERR_CANCELLED : status;
 }
@@ -117,7 +116,7 @@ void weft__release_send(struct weft_request *req) {
     struct wire_message m;
     weft__put_req_end(req);
     if (!req->peer_id || weft__rails_all_sent(req) || !req->ep->link) return;
-    weft_status_t why = reason_for_peer(req->ep->link, req->status);
+    weft_status_t why = weft__reason_for_peer(req->ep->link, req->status);
     weft__wire_gone(&m, (struct wire_gone){req->peer_id, why});
     weft__link_control(req->ep->link, &m);
 }
@@ -144,7 +143,7 @@ struct weft_request *weft__waiting_of(struct link *link, uint32_t id) {
 
 void weft__send_gone(struct link *link, uint32_t to, weft_status_t why) {
     struct wire_message m;
-    weft__wire_gone(&m, (struct wire_gone){to, reason_for_peer(link, why)});
+    weft__wire_gone(&m, (struct wire_gone){to, weft__reason_for_peer(link, why)});
     weft__link_answer(link, &m);
 }
 
@@ -368,7 +367,7 @@ void weft__on_gone(struct link *link, struct lane *lane, const struct wire_gone 
     if (!req) link->worker->transfer_users->late_data(link, gone->to, SIZE_MAX);
     if (req && !req->kind->message) req->rma.answered = true;
     if (req && request_is_waiting(&req->core.fsm))
-        weft__request_stop(req, (weft_status_t)gone->status);
+        weft__request_failed_there(req, (weft_status_t)gone->status);
 }
 
 /* The classes of messages are asked in turn; each offer belongs to one. */

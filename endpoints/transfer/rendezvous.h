@@ -48,6 +48,8 @@ void weft__release_send(struct weft_request *req);
 struct weft_request *weft__offer_of(struct link *link, uint32_t id);
 /* The offered send by that id that waits for the peer, or NULL. */
 struct weft_request *weft__waiting_of(struct link *link, uint32_t id);
+/* What the peer learns of a message that ended so here: a failure, or that it was taken back. */
+weft_status_t weft__reason_for_peer(const struct link *link, weft_status_t status);
 /* Sends GONE: the requested bytes will not come, or not all of them. */
 void weft__send_gone(struct link *link, uint32_t to, weft_status_t why);
 

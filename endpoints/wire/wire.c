@@ -25,9 +25,13 @@ void weft__wire_fin(struct wire_message *m, struct wire_fin v) {
     written(m, &c);
 }
 
-static weft_status_t read_status(struct cursor *c) {
-    int32_t status = (int32_t)get(c, 4);
+static weft_status_t status_in(uint32_t bits) {
+    int32_t status = (int32_t)bits;
     return status <= 0 && status >= WEFT_STATUS_LAST ? (weft_status_t)status : WEFT_ERR_PROTOCOL;
+}
+
+static weft_status_t read_status(struct cursor *c) {
+    return status_in((uint32_t)get(c, 4));
 }
 
 bool weft__wire_read_fin(const void *p, size_t len, struct wire_fin *v) {
@@ -312,11 +316,12 @@ void weft__wire_tag_part(void *to, struct wire_tag_part v) {
     put(&c, v.offset, 8);
 }
 
+/* The status stands in the place of the offset. Zero is what older versions write: CANCELLED. */
 void weft__wire_tag_give_up(struct wire_message *m, struct wire_tag_part v) {
     struct cursor c = writing(m, WIRE_TAG_PART);
     put(&c, v.ep, 4);
     put(&c, v.number, 4);
-    put(&c, 0, 8);
+    put(&c, v.status == WEFT_ERR_CANCELLED ? 0 : (uint32_t)v.status, 8);
     written(m, &c);
 }
 
@@ -327,6 +332,8 @@ bool weft__wire_read_tag_part(const void *p, size_t len, struct wire_tag_part *v
     v->offset = get(&c, 8);
     v->bytes = (const char *)c.at;
     v->n = c.left;
+    uint32_t why = (uint32_t)v->offset;
+    v->status = why ? (int32_t)status_in(why) : WEFT_ERR_CANCELLED;
     return c.at != NULL;
 }
 

@@ -94,6 +94,7 @@ struct wire_tag_part {
     uint64_t offset;
     const char *bytes;
     size_t n;
+    int32_t status; /* without bytes: why no more will come, as of GONE */
 };
 
 enum wire_offer { WIRE_OFFER_AM = 1, WIRE_OFFER_TAG = 2 };

@@ -1,10 +1,25 @@
 /* Large tagged messages come in parts by shared memory: every byte, whatever ends half way. */
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/syscall.h>
 #include <tests/support/raw_peer.h>
 
 static const weft_setting_t roomy[] = {{"shm.rings", "64"}}, mailbox[] = {{"shm.rings", "0"}},
-                            one_chunk[] = {{"shm.rings", "64"}, {"shm.staging", "300k"}};
+                            one_chunk[] = {{"shm.rings", "64"}, {"shm.staging", "300k"}},
+                            two_chunks[] = {{"shm.rings", "64"}, {"shm.staging", "600k"}};
 
 static unsigned char out[300000], in[300000];
+
+static bool is_full; /* there is no memory for more of a segment */
+static int n_refused;
+
+/* The library's calls come here, too. */
+__attribute__((visibility("default"))) int fallocate(int fd, int mode, off_t offset, off_t len) {
+    if (!is_full) return (int)syscall(SYS_fallocate, fd, mode, offset, len);
+    n_refused++;
+    errno = ENOSPC;
+    return -1;
+}
 
 static void up(struct two *t, const weft_setting_t *settings, size_t n) {
     two_workers(t, "shm", settings, n);
@@ -99,10 +114,13 @@ TEST(what_is_too_long_is_cut_and_sends_so) {
 
 /* There is one chunk to send by, and room in it for the first part of the next message: the
  * others wait until that was read. */
-static void up_nearly_full(struct two *t) {
-    up(t, one_chunk, 2);
+static void up_nearly_full_of(struct two *t, const weft_setting_t *settings) {
+    up(t, settings, 2);
     for (int i = 0; i < 4; i++) goes_on(t);
     CHECK_EQ(in_parts(t), 4);
+}
+static void up_nearly_full(struct two *t) {
+    up_nearly_full_of(t, one_chunk);
 }
 static void begin_half(struct two *t, struct tally *s, weft_request_t **request_p) {
     up_nearly_full(t);
@@ -138,6 +156,31 @@ TEST(a_sender_that_cancels_half_way_ends_the_receive_too) {
     UNTIL(&t, r.calls && s.calls);
     CHECK_EQ(s.status, WEFT_ERR_CANCELLED);
     CHECK_EQ(r.status, WEFT_ERR_CANCELLED);
+    goes_on(&t);
+    two_down(&t);
+}
+
+static void described(weft_status_t status, void *text) {
+    CHECK(weft_status_describe(status, text, 1024) > 0);
+}
+
+/* The second part needs another chunk, and there is no memory for it. */
+TEST(a_sender_that_fails_half_way_ends_the_receive_by_that_failure) {
+    struct two t;
+    struct tally s = {0};
+    char text[1024] = "";
+    weft_op_t op = {.done = described, .arg = text};
+    up_nearly_full_of(&t, two_chunks);
+    CHECK_EQ(weft_tag_recv(t.b, 3, UINT64_MAX, &(weft_iov_t){in, sizeof in}, 1, NULL, &op),
+             WEFT_IN_PROGRESS);
+    is_full = true;
+    CHECK_EQ(send(&t, 3, 60000, &s, NULL), WEFT_IN_PROGRESS);
+    UNTIL(&t, *text && s.calls);
+    is_full = false;
+    CHECK(n_refused == 1 && in_parts(&t) == 5);
+    CHECK_EQ(s.status, WEFT_ERR_NO_MEMORY);
+    CHECK(strstr(text, "NO_MEMORY") && strstr(text, "the message failed at its sender"));
+    CHECK(t.errors == 0 && t.back_errors == 0);
     goes_on(&t);
     two_down(&t);
 }

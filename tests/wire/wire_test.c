@@ -20,6 +20,7 @@ READER(cts)
 READER(fin)
 READER(one)
 READER(gone)
+READER(tag_part)
 READER(credit)
 READER(hello)
 READER(open)
@@ -57,12 +58,12 @@ static void read_address(const void *p, size_t len) {
     (void)weft__address_read(p, len, &address);
 }
 static const decoder decoders[] = {
-    read_cts,      read_fin,      read_one,        read_gone,        read_credit,
-    read_hello,    read_open,     read_accept,     read_reject,      read_rts,
-    read_data,     read_address,  read_stream,     read_put,         read_get,
-    read_atomic,   read_rma_done, read_flush,      read_expose,      read_put_req,
-    read_rkey,     read_lane_ask, read_lane_grant, read_lane_deny,   read_lane_score,
-    read_lane_one, read_lane_end, read_lane_count, read_lane_process};
+    read_cts,        read_fin,      read_one,      read_gone,       read_tag_part,
+    read_credit,     read_hello,    read_open,     read_accept,     read_reject,
+    read_rts,        read_data,     read_address,  read_stream,     read_put,
+    read_get,        read_atomic,   read_rma_done, read_flush,      read_expose,
+    read_put_req,    read_rkey,     read_lane_ask, read_lane_grant, read_lane_deny,
+    read_lane_score, read_lane_one, read_lane_end, read_lane_count, read_lane_process};
 
 static void decode_all(const uint8_t *bytes, size_t len) {
     for (size_t i = 0; i < sizeof decoders / sizeof *decoders; i++) decoders[i](bytes, len);
@@ -118,6 +119,22 @@ TEST(control_messages_read_as_written_and_survive_mauling) {
     weft__wire_gone(&m, (struct wire_gone){7, WEFT_ERR_CANCELLED});
     CHECK(m.len == 4 && weft__wire_read_gone(m.bytes, m.len, &gone));
     CHECK_EQ(gone.status, WEFT_ERR_CANCELLED);
+
+    struct wire_tag_part part;
+    weft__wire_tag_give_up(&m, (struct wire_tag_part){.ep = 7, .status = WEFT_ERR_IO});
+    CHECK(weft__wire_read_tag_part(m.bytes, m.len, &part) && part.ep == 7 && part.n == 0);
+    CHECK_EQ(part.status, WEFT_ERR_IO);
+    bytes_maul(decode_all, m.bytes, m.len);
+    m.bytes[11] = 0; /* no status */
+    CHECK(weft__wire_read_tag_part(m.bytes, m.len, &part));
+    CHECK_EQ(part.status, WEFT_ERR_PROTOCOL);
+    m.bytes[8] = m.bytes[9] = m.bytes[10] = 0; /* as an older version writes it */
+    m.bytes[15] = 1;
+    CHECK(weft__wire_read_tag_part(m.bytes, m.len, &part));
+    CHECK_EQ(part.status, WEFT_ERR_CANCELLED);
+    weft__wire_tag_give_up(&m, (struct wire_tag_part){.ep = 7, .status = WEFT_ERR_CANCELLED});
+    CHECK(weft__wire_read_tag_part(m.bytes, m.len, &part) && part.offset == 0);
+    CHECK_EQ(part.status, WEFT_ERR_CANCELLED);
 
     struct wire_hello hello;
     weft__wire_hello(

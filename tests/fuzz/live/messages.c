@@ -397,8 +397,9 @@ static void a_control(struct peer *p, struct wire_message *m) {
                        percent(50) ? 0 : AN_ID(p, numbers) ^ (percent(20) ? 1u << 31 : 0));
         break;
     case 18:
-        weft__wire_tag_give_up(
-            m, (struct wire_tag_part){p->parts.ep, p->parts.number, p->parts_at, NULL, 0});
+        weft__wire_tag_give_up(m, (struct wire_tag_part){.ep = p->parts.ep,
+                                                         .number = p->parts.number,
+                                                         .status = a_status()});
         break;
     default:
         weft__wire_hello(
