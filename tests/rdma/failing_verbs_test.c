@@ -28,6 +28,44 @@ static void each_verb_fails(const char *transports, bool harmless) {
     each_call_fails_in_a_life(&calls, transports, getenv("RDMA_ALL"), harmless);
 }
 
+/* ---- the error names the function ------------------------------------------------------------ */
+
+static char text[1024];
+
+static void on_text(weft_ep_t *ep, weft_status_t status, void *arg) {
+    two_on_error(ep, status, arg);
+    weft_status_describe(status, text, sizeof text);
+}
+
+/* A connection fails for want of memory in `call`. */
+static void dial_fails_in(enum verbs_call call) {
+    struct bed bed = {0};
+    struct two *t = &bed.t;
+    char address[256];
+    size_t len = sizeof address;
+    t->a = bed_worker(t, &t->context, "rdma_rc", "rxe0", (weft_setting_t){0});
+    t->b = bed_worker(t, &bed.context_b, "rdma_rc", "rxe1", (weft_setting_t){0});
+    CHECK_EQ(weft_worker_address(t->b, address, &len), 0);
+    weft_ep_params_t params = {.on_ready = two_on_ready, .on_error = on_text, .arg = t};
+    *text = 0;
+    fail_next(call);
+    CHECK_EQ(weft_connect_address(t->a, address, len, &params, &t->ep), 0);
+    BED_UNTIL(t, 20, t->errors);
+    CHECK_EQ(t->error, WEFT_ERR_NO_MEMORY);
+    printf("  %s: %s\n", verbs_call_name[call], text);
+    CHECK(strstr(text, verbs_call_name[call]) && strstr(text, strerror(ENOMEM)));
+    bed_down(&bed);
+}
+
+TEST(a_connection_that_fails_names_the_function) {
+    static const enum verbs_call calls_of_a_dialer[] = {CALL_rdma_resolve_route,
+                                                        CALL_rdma_init_qp_attr, CALL_ibv_create_qp,
+                                                        CALL_ibv_modify_qp, CALL_rdma_connect};
+    WANTS_THE_BED();
+    for (size_t i = 0; i < sizeof calls_of_a_dialer / sizeof *calls_of_a_dialer; i++)
+        dial_fails_in(calls_of_a_dialer[i]);
+}
+
 TEST(each_function_fails_once_over_queue_pairs) {
     each_verb_fails("rdma_rc", false);
 }

@@ -133,6 +133,7 @@ struct rc_lane {
     /* gets and atomics at once, of the peer's and of ours: what both devices have */
     uint8_t reads_in, reads_out;
     weft_status_t why;
+    char cause[160]; /* of `why`, for its owner; "": none is known */
     uint32_t psn;
     struct rc_lane_address peer; /* by lane addresses */
     union rd_sockaddr peer_ip;
@@ -255,9 +256,14 @@ static inline struct counters *rc_count(const struct rc_lane *lane) {
 weft_status_t weft__rc_lane_new(struct rc_iface *iface, bool acceptor, struct rc_lane **lane_p);
 void weft__rc_lane_free(struct rc_lane *lane); /* one that never began */
 void weft__rc_lane_todo(struct rc_lane *lane, unsigned what);
-/* kept if it is the first */
+/* kept if it is the first, without a cause */
 void weft__rc_lane_why(struct rc_lane *lane, weft_status_t why);
-void weft__rc_lane_break(struct rc_lane *lane, weft_status_t why); /* by its job */
+/* the same, with the causes that were just noted (weft__fail) */
+void weft__rc_lane_noted(struct rc_lane *lane, weft_status_t why);
+/* the same, and the lane ends by its job */
+void weft__rc_lane_break(struct rc_lane *lane, weft_status_t why);
+/* the same for what its machine, or that of a key, does not allow */
+void weft__rc_lane_fault(struct rc_lane *lane, enum fsm_verb verb);
 /* logs, and steps BAD */
 void weft__rc_lane_bad(struct rc_lane *lane, weft_status_t why, const char *what);
 /* How many gets and atomics the peer's device sends at once, and how many it accepts. */

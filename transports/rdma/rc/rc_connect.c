@@ -129,6 +129,18 @@ static weft_status_t reason_connection(const struct rdma_cm_event *event) {
                                    event->param.conn.private_data_len);
 }
 
+/* A step of rdmacm towards the peer failed. */
+static weft_status_t no_route(weft_status_t why, const char *step, int error) {
+    const char *hint =
+        weft__lacks_room(why) ? "" : "; is the peer in a network of rdma.device (rdma.bind)?";
+    return weft__fail(why, "%s: %s%s", step, strerror(error), hint);
+}
+
+static void step_noted(struct rc_lane *lane, weft_status_t why, enum rc_qp_event event) {
+    weft__rc_lane_noted(lane, why);
+    weft__fsm_step(&lane->machine.fsm, event);
+}
+
 static void step_why(struct rc_lane *lane, weft_status_t why, enum rc_qp_event event) {
     weft__rc_lane_why(lane, why);
     weft__fsm_step(&lane->machine.fsm, event);
@@ -138,9 +150,15 @@ static void resolved(struct rc_lane *lane) {
     if (!is_ours(rc_iface_of(lane), lane->cm.id)) {
         weft__log_limited(rc_context(lane), WEFT_LOG_INFO, "rdma",
                           "the route to the peer uses another device");
-        step_why(lane, WEFT_ERR_UNREACHABLE, RC_QP_EV_BROKEN);
+        step_noted(lane,
+                   weft__fail(WEFT_ERR_UNREACHABLE,
+                              "the route to the peer uses another device than %s (rdma.device)",
+                              rc_iface_of(lane)->device->name),
+                   RC_QP_EV_BROKEN);
     } else if (rdma_resolve_route(lane->cm.id, RESOLVE_MS)) {
-        step_why(lane, weft__rd_status_of_errno(errno), RC_QP_EV_BROKEN);
+        int error = errno;
+        step_noted(lane, no_route(weft__rd_status_of_errno(error), "rdma_resolve_route", error),
+                   RC_QP_EV_BROKEN);
     }
 }
 
@@ -152,9 +170,14 @@ static void left(struct rc_lane *lane) {
 
 /* Of a connection that stood, kernels from 6.0 on say it when the peer's place on the wire is
  * not known any more. */
-static void no_way(struct rc_lane *lane) {
+static void no_way(struct rc_lane *lane, const struct rdma_cm_event *event) {
     bool stood = lane->machine.notified & RC_NOTIFIED_UP;
-    step_why(lane, stood ? WEFT_ERR_PEER_FAILED : WEFT_ERR_UNREACHABLE, RC_QP_EV_BROKEN);
+    weft_status_t why = stood ? WEFT_ERR_PEER_FAILED : WEFT_ERR_UNREACHABLE;
+    const char *step = event->event == RDMA_CM_EVENT_ADDR_ERROR    ? "rdma_resolve_addr"
+                       : event->event == RDMA_CM_EVENT_ROUTE_ERROR ? "rdma_resolve_route"
+                                                                   : "rdma_connect";
+    int error = event->status < 0 ? -event->status : EHOSTUNREACH;
+    step_noted(lane, no_route(why, step, error), RC_QP_EV_BROKEN);
 }
 
 /* A peer that leaves before its own rdmacm knows of us refuses, in rdmacm's terms, a
@@ -177,7 +200,7 @@ static void on_event(struct rd_cm *cm, const struct rdma_cm_event *event) {
     case RDMA_CM_EVENT_ADDR_ERROR:
     case RDMA_CM_EVENT_ROUTE_ERROR:
     case RDMA_CM_EVENT_UNREACHABLE:
-    case RDMA_CM_EVENT_CONNECT_ERROR: no_way(lane); break;
+    case RDMA_CM_EVENT_CONNECT_ERROR: no_way(lane, event); break;
     /* ESTABLISHED: the PROOF shows it; TIMEWAIT_EXIT; the device gets removals */
     default: break;
     }
@@ -200,7 +223,7 @@ static weft_status_t dial_connection(struct rc_iface *iface, const union rd_sock
     bool same = from.any.sa_family == there.any.sa_family;
     if (st == WEFT_OK &&
         rdma_resolve_addr(lane->cm.id, same ? &from.any : NULL, &there.any, RESOLVE_MS))
-        st = weft__rd_fail("rdma_resolve_addr", errno);
+        st = no_route(weft__rd_status_of_errno(errno), "rdma_resolve_addr", errno);
     if (st < 0) {
         weft__rc_lane_free(lane);
         return st;

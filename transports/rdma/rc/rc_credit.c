@@ -40,7 +40,8 @@ static void take_backlog(struct rc_lane *lane, uint8_t kind, const uint8_t *data
         weft__alloc(rc_iface_of(lane), sizeof *backlog + len, "message of a paused lane");
     if (!backlog) {
         lane->take = weft__rc_take_nothing; /* rather than what is behind it */
-        return weft__rc_lane_break(lane, WEFT_ERR_NO_MEMORY);
+        return weft__rc_lane_break(
+            lane, weft__fail(WEFT_ERR_NO_MEMORY, "no memory for a message of a paused lane"));
     }
     *backlog = (struct rc_backlog){.len = len, .id = kind};
     if (len) memcpy(backlog->bytes, data, len);

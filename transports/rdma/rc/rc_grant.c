@@ -273,7 +273,7 @@ static void on_fail(struct fsm *m, unsigned event, enum fsm_verb why) {
     struct rc_lane *lane = OF_FSM(m)->lane;
     weft__log_limited(rc_context(lane), WEFT_LOG_WARN, "rdma", "grant %u: unexpected %s (%s)",
                       m->id, m->port->machine->event_name[event], fsm_state_name(m));
-    weft__rc_lane_break(lane, why == FSM_VIOL ? WEFT_ERR_PROTOCOL : WEFT_ERR_INTERNAL);
+    weft__rc_lane_fault(lane, why);
 }
 
 static const struct fsm_port port = {&weft__rc_grant_machine, on_effect, on_fail};
@@ -350,7 +350,7 @@ static void deny_now(struct rc_lane *lane, uint32_t serial) {
     weft__rc_word_encode(&(struct rc_word){serial, (uint32_t)-WEFT_ERR_NO_MEMORY}, bytes);
     if (!rc_has_room(lane, 4) ||
         !weft__rc_post_word(lane, RC_DENY, bytes, sizeof bytes, false, RC_PLAIN))
-        weft__rc_lane_break(lane, WEFT_ERR_NO_MEMORY);
+        weft__rc_lane_break(lane, weft__fail(WEFT_ERR_NO_MEMORY, "no memory for a grant"));
 }
 
 void weft__rc_wanted(struct rc_lane *lane, const struct rc_want *want) {

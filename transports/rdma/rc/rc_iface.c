@@ -105,10 +105,10 @@ static void close_queues(struct rc_iface *iface) {
     iface->discard_buf = NULL;
 }
 
-static void lanes_lose_device(struct rc_iface *iface, weft_status_t why) {
+static void lanes_lose_device(struct rc_iface *iface, weft_status_t why, const char *what) {
     struct rc_lane *lane;
     TAILQ_FOREACH(lane, &iface->lanes, of_iface) {
-        weft__rc_lane_why(lane, why);
+        weft__rc_lane_noted(lane, weft__fail(why, "%s", what));
         weft__fsm_step(&lane->machine.fsm, RC_QP_EV_GONE);
     }
 }
@@ -120,9 +120,9 @@ static void look_later(struct rc_iface *iface) {
         (void)weft__timer_start(r, &iface->again, weft__now(r) + RC_AGAIN_MS * NS_PER_MS);
 }
 
-static void lose_device(struct rc_iface *iface, weft_status_t why) {
+static void lose_device(struct rc_iface *iface, weft_status_t why, const char *what) {
     struct tl_listener *l;
-    lanes_lose_device(iface, why);
+    lanes_lose_device(iface, why, what);
     LIST_FOREACH(l, &iface->listeners, of_iface) weft__rd_cm_end(&l->cm);
     weft__rc_mems_end(iface, false);
     close_queues(iface);
@@ -133,11 +133,12 @@ static void lose_device(struct rc_iface *iface, weft_status_t why) {
 }
 
 static void device_gone(struct rd_user *user) {
-    lose_device(of_user(user), WEFT_ERR_PEER_FAILED);
+    lose_device(of_user(user), WEFT_ERR_PEER_FAILED, "the RDMA device was removed");
 }
 
 static void cq_broke(struct rd_cq *cq) {
-    lose_device(container_of(cq, struct rc_iface, cq), WEFT_ERR_IO);
+    lose_device(container_of(cq, struct rc_iface, cq), WEFT_ERR_IO,
+                "the completion queue overflowed or broke");
 }
 
 /* NULL: it is another's, of the same device. */
@@ -161,7 +162,9 @@ static void device_event(struct rd_user *user, const struct ibv_async_event *eve
     case IBV_EVENT_QP_REQ_ERR:
     case IBV_EVENT_QP_ACCESS_ERR:
         lane = lane_of_qp(iface, event->element.qp);
-        if (lane) weft__rc_lane_break(lane, WEFT_ERR_PEER_FAILED);
+        if (lane)
+            weft__rc_lane_break(lane, weft__fail(WEFT_ERR_PEER_FAILED, "%s",
+                                                 ibv_event_type_str(event->event_type)));
         break;
     case IBV_EVENT_SRQ_LIMIT_REACHED:
         if (event->element.srq == iface->srq) weft__rc_receives_more(iface);

@@ -134,7 +134,7 @@ static void on_fail(struct fsm *m, unsigned event, enum fsm_verb why) {
     struct rc_lane *lane = LANE_OF(OF_FSM(m));
     weft__log_limited(rc_context(lane), WEFT_LOG_WARN, "rdma", "key %u: unexpected %s (%s)", m->id,
                       m->port->machine->event_name[event], fsm_state_name(m));
-    weft__rc_lane_break(lane, why == FSM_VIOL ? WEFT_ERR_PROTOCOL : WEFT_ERR_INTERNAL);
+    weft__rc_lane_fault(lane, why);
 }
 
 static const struct fsm_port port = {&weft__rc_key_machine, on_effect, on_fail};

@@ -25,9 +25,27 @@ void weft__rc_lane_why(struct rc_lane *lane, weft_status_t why) {
     if (lane->why == WEFT_OK) lane->why = why;
 }
 
+void weft__rc_lane_noted(struct rc_lane *lane, weft_status_t why) {
+    if (lane->why != WEFT_OK) return;
+    lane->why = why;
+    (void)weft__causes_line(why, lane->cause, sizeof lane->cause);
+}
+
 void weft__rc_lane_break(struct rc_lane *lane, weft_status_t why) {
-    weft__rc_lane_why(lane, why);
+    weft__rc_lane_noted(lane, why);
     weft__rc_lane_todo(lane, RC_TODO_BREAK);
+}
+
+void weft__rc_lane_fault(struct rc_lane *lane, enum fsm_verb verb) {
+    weft_status_t why = verb == FSM_VIOL ? WEFT_ERR_PROTOCOL : WEFT_ERR_INTERNAL;
+    const char *text = verb == FSM_VIOL ? "it sent what is not due" : "an unexpected event";
+    weft__rc_lane_break(lane, weft__fail(why, "%s", text));
+}
+
+static weft_status_t note_cause(const struct rc_lane *lane) {
+    if (*lane->cause) return weft__fail(lane->why, "%s", lane->cause);
+    weft__causes_clear();
+    return lane->why;
 }
 
 /* ---- the queue pair -------------------------------------------------------------------------- */
@@ -170,7 +188,7 @@ static void arm_lane(struct rc_lane *lane, uint64_t ms) {
     struct reactor *r = rc_reactor(lane);
     if (weft__timer_start(r, &lane->deadline, weft__now(r) + ms * NS_PER_MS) == WEFT_OK) return;
     /* a wait that nothing bounds is worse than none */
-    weft__rc_lane_break(lane, WEFT_ERR_NO_MEMORY);
+    weft__rc_lane_break(lane, weft__fail(WEFT_ERR_NO_MEMORY, "no memory for a timer"));
 }
 
 static bool take_lane(struct rc_lane *lane, unsigned what) {
@@ -226,7 +244,7 @@ static weft_status_t establish(struct rc_lane *lane) {
 static weft_status_t send_proof(struct rc_lane *lane) {
     bool sent =
         weft__rc_post_word(lane, RC_PROVE, lane->proof, sizeof lane->proof, false, RC_PLAIN);
-    return sent ? WEFT_OK : WEFT_ERR_NO_MEMORY;
+    return sent ? WEFT_OK : weft__fail(WEFT_ERR_NO_MEMORY, "no memory for the proof of the key");
 }
 
 static void on_effect(struct fsm *m, unsigned effect) {
@@ -270,7 +288,7 @@ static void on_fail(struct fsm *m, unsigned event, enum fsm_verb verb) {
                       fsm_state_name(m));
     rc_count(lane)->violations += verb == FSM_VIOL;
     lane->take = weft__rc_take_nothing;
-    weft__rc_lane_break(lane, verb == FSM_VIOL ? WEFT_ERR_PROTOCOL : WEFT_ERR_INTERNAL);
+    weft__rc_lane_fault(lane, verb);
 }
 
 static const struct fsm_port port = {&weft__rc_qp_machine, on_effect, on_fail};
@@ -281,7 +299,7 @@ void weft__rc_lane_bad(struct rc_lane *lane, weft_status_t why, const char *what
     weft__log_limited(rc_context(lane), WEFT_LOG_WARN, "rdma", "%s: %s (%s)", name, what,
                       weft_status_name(why));
     rc_count(lane)->violations++;
-    weft__rc_lane_why(lane, why);
+    weft__rc_lane_noted(lane, weft__fail(why, "%s", what));
     weft__fsm_step(&lane->machine.fsm, RC_QP_EV_BAD);
 }
 
@@ -327,8 +345,7 @@ static void lane_job(struct job *job) {
         weft__rc_recv_out(lane);
         weft__rc_works_notify(lane, lane->why);
         pending_queue_init(&lane->pending);
-        weft__causes_clear();
-        if (!(lane->todo & RC_TODO_CLOSED)) up->down(&lane->lane, lane->why);
+        if (!(lane->todo & RC_TODO_CLOSED)) up->down(&lane->lane, note_cause(lane));
     }
     if (take_lane(lane, RC_TODO_CLOSED)) finish_lane(lane);
 }

@@ -35,10 +35,8 @@ void weft__rc_post(struct rc_lane *lane, struct ibv_send_wr *wr, const struct rc
     if (lane->fence) wr->send_flags |= IBV_SEND_FENCE;
     lane->fence = false;
     int error = lane->qp ? ibv_post_send(lane->qp, wr, &bad) : ENOTCONN;
-    if (error) {
-        weft__fail(WEFT_ERR_IO, "ibv_post_send: errno %d", error);
-        weft__rc_lane_break(lane, WEFT_ERR_IO);
-    }
+    if (error)
+        weft__rc_lane_break(lane, weft__fail(WEFT_ERR_IO, "ibv_post_send: %s", strerror(error)));
 }
 
 /* A write of nothing touches nothing at the peer, and needs no key. */
@@ -125,10 +123,11 @@ void weft__rc_sent(struct rc_lane *lane, uint32_t number, enum ibv_wc_status sta
     if (st < 0 && status != IBV_WC_WR_FLUSH_ERR) {
         weft__log_limited(rc_context(lane), WEFT_LOG_INFO, "rdma", "queue pair %u: %s",
                           lane->machine.fsm.id, ibv_wc_status_str(status));
-        weft__rc_lane_break(lane, st);
+        weft__rc_lane_break(lane, weft__fail(st, "a send: %s", ibv_wc_status_str(status)));
     } else if (st < 0 && rc_qp_is_rts(&lane->machine.fsm)) {
         /* the device put the queue pair into error, without a reason */
-        weft__rc_lane_break(lane, WEFT_ERR_IO);
+        weft__rc_lane_break(
+            lane, weft__fail(WEFT_ERR_IO, "the device put the queue pair into the state ERR"));
     }
     rc_count(lane)->rdma_completions++;
     if (lane->on != &rc_iface_of(lane)->worked) weft__rc_enlist(lane, &rc_iface_of(lane)->worked);

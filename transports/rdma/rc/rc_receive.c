@@ -123,7 +123,8 @@ static void receive_failed(struct rc_lane *lane, enum ibv_wc_status status) {
     weft__log_limited(rc_context(lane), WEFT_LOG_INFO, "rdma",
                       "queue pair %u: a receive ended with status %d of verbs",
                       lane->machine.fsm.id, (int)status);
-    weft__rc_lane_break(lane, weft__rd_status_of_wc(status));
+    weft__rc_lane_break(lane, weft__fail(weft__rd_status_of_wc(status),
+                                         "a receive ended with status %d of verbs", (int)status));
 }
 
 void weft__rc_took(struct rd_cq *cq, const struct ibv_wc *wc) {
