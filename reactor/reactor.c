@@ -131,6 +131,13 @@ void weft__reactor_give(struct reactor *r, pthread_t owner) {
     atomic_store_explicit(&r->gate.owner, owner, memory_order_relaxed);
 }
 
+weft_status_t weft__reactor_adopt(struct reactor *r) {
+    if (r->dormant || forked(r)) return weft__reactor_check_other(r);
+    if (r->in_turn) return weft__fail(WEFT_ERR_BUSY, "called from within a callback");
+    weft__reactor_give(r, pthread_self());
+    return WEFT_OK;
+}
+
 static const uint32_t no_fork_mark;
 #define DORMANT(status) \
     { .gate = {.fork_mark = &no_fork_mark, .fork_generation = 1}, .dormant = status, }

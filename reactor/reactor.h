@@ -154,6 +154,8 @@ static inline weft_status_t weft__reactor_enter(const struct reactor *r) {
 }
 /* `owner` has it from now on; the one before is out of it for good, or waits. */
 void weft__reactor_give(struct reactor *r, pthread_t owner);
+/* The same for the calling thread, where the one before has ended. Errors: FORKED, BUSY. */
+weft_status_t weft__reactor_adopt(struct reactor *r);
 /* Runs the functions that are queued now. At the end, it also runs those that other threads
  * queue during the call, except calls. */
 void weft__reactor_run_remotes(struct reactor *r);

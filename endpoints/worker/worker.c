@@ -441,6 +441,15 @@ void weft_worker_destroy(weft_worker_t *worker) {
     while (done == WEFT_IN_PROGRESS) weft__reactor_wait(r, 100);
 }
 
+weft_status_t weft_worker_adopt(weft_worker_t *worker) {
+    if (!worker) return weft__fail(WEFT_ERR_INVALID_PARAM, "worker is NULL");
+    if (worker->shared)
+        return weft__fail(WEFT_ERR_UNSUPPORTED, "another worker does its work: adopt that one");
+    if (worker->driver.has_thread)
+        return weft__fail(WEFT_ERR_BUSY, "the worker has a thread of its own");
+    return weft__reactor_adopt(worker->reactor);
+}
+
 /* ---- driving it */
 
 /* A worker with a thread accepts calls of any thread of its process, but not of a forked child. */

@@ -25,7 +25,8 @@
  *   weft_thread_mode_t (weft/worker.h) has the rules.
  * - Callbacks: a callback may call every function, except those that drive a worker. These are
  *   weft_worker_progress, weft_worker_spin, and all whose names end in _wait. They return BUSY. So
- *   do weft_worker_start_thread and weft_worker_stop_thread; weft_worker_destroy has no effect.
+ *   do weft_worker_start_thread, weft_worker_stop_thread and weft_worker_adopt; weft_worker_destroy
+ *   has no effect.
  *   weft_graph_run_wait without a team drives no worker, and may be called.
  *   Three kinds of functions call nothing of the library: a log (weft_log_fn), the functions of a
  *   layout (weft_pack_ops_t) and a reduction (weft_reduce_fn).

@@ -37,7 +37,7 @@ typedef struct weft_ep weft_ep_t;
  * (UNSUPPORTED), and does not detect calls from a wrong thread.
  */
 typedef enum weft_thread_mode {
-    WEFT_THREAD_SINGLE,     /* all calls from the thread that created the worker */
+    WEFT_THREAD_SINGLE,     /* all calls from the thread that created (or adopted) the worker */
     WEFT_THREAD_SERIALIZED, /* from any thread, never two at once; the program ensures that */
     /*
      * Any thread may submit messages, one-sided and stream operations, flushes, fences and closes
@@ -116,6 +116,16 @@ WEFT_API weft_status_t weft_worker_close(weft_worker_t *worker, const weft_op_t 
  * within a callback, from a wrong thread, in a forked child, and once the worker is closing.
  */
 WEFT_API void weft_worker_destroy(weft_worker_t *worker);
+
+/*
+ * The calling thread owns the worker from now on, in every thread mode. The thread that owned it
+ * has ended, and the caller knows of that (pthread_join): what it did is seen. A loop of the
+ * program that drives the worker is run by the calling thread from now on.
+ *
+ * Errors: BUSY if the worker has a thread of its own (weft_worker_stop_thread returns it), or
+ * within a callback; UNSUPPORTED if another worker is its resource; FORKED.
+ */
+WEFT_API weft_status_t weft_worker_adopt(weft_worker_t *worker);
 
 /*
  * Handles up to `budget` events and returns their number. With 0 the only limit is one turn of the

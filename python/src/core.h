@@ -41,7 +41,8 @@ struct worker {
     PyObject *ep_type;     /* of endpoints; a subclass of Endpoint */
     PyObject *on_endpoint; /* of endpoints that peers open by this worker's address */
     struct handler *handlers;
-    unsigned long owner;  /* the thread that made it */
+    unsigned long owner;  /* the thread that made it, or has adopted it */
+    pid_t owner_id;       /* the kernel's id of the thread that made it */
     struct graph *graphs; /* open ones, of its teams */
     struct child *children;
     atomic_flag listing;           /* held while `children` changes */
@@ -201,9 +202,11 @@ void weft__py_end(struct worker *worker, struct child *child, weft__py_end_fn en
 /* Drops a reference where the interpreter's lock may not be held. */
 void weft__py_forget(struct worker *worker, PyObject *object);
 void weft__py_ended(struct worker *worker); /* the worker is gone, and all that it had */
-/* The finalizer of a worker: on another thread it lives on until its own takes it. */
+/* The finalizer of a worker: on another thread it lives on until its own takes it, or, where that
+ * has ended, the turn of any worker. */
 void weft__py_leave_to_owner(PyObject *worker);
-void weft__py_take_left(struct state *state); /* ends those of this thread */
+/* Ends those of this thread, and of threads that have ended. */
+void weft__py_take_left(struct state *state);
 
 /* ---- endpoint.c ---- */
 PyObject *weft__py_ep_new(struct worker *worker, weft_ep_t *handle);

@@ -4,7 +4,10 @@
  */
 #include "core.h"
 
+#include <errno.h>
 #include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 /* The list changes without the interpreter's lock, too: within progress that released it. */
 static void lock(struct worker *w) {
@@ -129,9 +132,22 @@ static void unlock_left(struct state *s) {
     atomic_flag_clear_explicit(&s->leaving, memory_order_release);
 }
 
+/* Another thread may have the id by now: then not yet. */
+static bool owner_has_ended(const struct worker *w) {
+    return syscall(SYS_tgkill, getpid(), w->owner_id, 0) < 0 && errno == ESRCH;
+}
+
+/* Whether it is this thread's, or is now, since its own has ended. */
+static bool takes(struct worker *w) {
+    if (weft__py_is_owner(w)) return true;
+    if (!owner_has_ended(w) || weft_worker_adopt(w->handle) < 0) return false;
+    w->owner = PyThread_get_thread_ident();
+    return true;
+}
+
 void weft__py_leave_to_owner(PyObject *self) {
     struct worker *w = (struct worker *)self;
-    if (!w->handle || w->dead || weft__py_is_owner(w)) return;
+    if (!w->handle || w->dead || takes(w)) return;
     Py_INCREF(self);
     lock_left(w->state);
     w->next_left = w->state->left;
@@ -140,11 +156,11 @@ void weft__py_leave_to_owner(PyObject *self) {
     unlock_left(w->state);
 }
 
-/* One of this thread's, or NULL. */
+/* One that this thread may end, or NULL. */
 static struct worker *next_left(struct state *s) {
     lock_left(s);
     struct worker **at = &s->left, *found;
-    while (*at && !weft__py_is_owner(*at)) at = &(*at)->next_left;
+    while (*at && !takes(*at)) at = &(*at)->next_left;
     found = *at;
     if (found) {
         *at = found->next_left;

@@ -3,6 +3,8 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 /* ---- callbacks into Python ---- */
 
@@ -43,6 +45,7 @@ static struct worker *allocate(PyTypeObject *type, struct state *state) {
     self->state = state;
     self->last = &self->first;
     self->owner = PyThread_get_thread_ident();
+    self->owner_id = (pid_t)syscall(SYS_gettid);
     atomic_flag_clear(&self->listing);
     self->ep_type = Py_NewRef((PyObject *)state->ep);
     return self;

@@ -272,3 +272,40 @@ TEST(a_thread_that_drove_a_worker_outlives_its_end_by_another) {
     pthread_barrier_destroy(&relay.driven);
     pthread_barrier_destroy(&relay.closed);
 }
+
+/* ---- a thread that ended without its worker */
+
+static void *make_and_end(void *arg) {
+    struct two *t = arg;
+    two_up(t, "shm");
+    return NULL;
+}
+
+static void adopt_within(weft_status_t status, void *arg) {
+    struct two *t = arg;
+    t->error = weft_worker_adopt(t->b);
+}
+
+TEST(another_thread_adopts_a_worker_whose_thread_has_ended) {
+    struct two t;
+    struct tally s = {0}, r = {0};
+    uint64_t out = 77, in = 0;
+    pthread_t thread;
+    CHECK_EQ(pthread_create(&thread, NULL, make_and_end, &t), 0);
+    pthread_join(thread, NULL);
+    if (most == WEFT_THREAD_MULTIPLE) CHECK_EQ(weft_worker_fd(t.a), WEFT_ERR_WRONG_THREAD);
+    CHECK_EQ(weft_worker_adopt(t.a), WEFT_OK);
+    CHECK_EQ(weft_worker_adopt(t.b), WEFT_OK);
+    CHECK_EQ(weft_tag_recv(t.b, 1, 0, &(weft_iov_t){&in, sizeof in}, 1, NULL, OP(&r)),
+             WEFT_IN_PROGRESS);
+    CHECK_EQ(weft_tag_send(t.ep, 1, &(weft_iov_t){&out, sizeof out}, 1, OP(&s)), WEFT_OK);
+    UNTIL(&t, r.calls);
+    CHECK_EQ(in, 77);
+    CHECK_EQ(weft_tag_recv(t.b, 1, 0, &(weft_iov_t){&in, sizeof in}, 1, NULL,
+                           &(weft_op_t){.done = adopt_within, .arg = &t}),
+             WEFT_IN_PROGRESS);
+    CHECK_EQ(weft_tag_send(t.ep, 1, &(weft_iov_t){&out, sizeof out}, 1, OP(&s)), WEFT_OK);
+    UNTIL(&t, t.error);
+    CHECK_EQ(t.error, WEFT_ERR_BUSY);
+    two_down(&t);
+}

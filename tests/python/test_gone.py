@@ -5,6 +5,7 @@ import os
 import socket
 import sys
 import threading
+import time
 import unittest
 import weakref
 
@@ -166,6 +167,43 @@ class Workers(unittest.TestCase):
                     thread.join()
                 self.assertGreater(descriptors(), before)
                 turn()
+                self.assertEqual(descriptors(), before)
+
+
+    def test_a_worker_whose_thread_has_ended_ends_on_any_other(self):
+        def descriptors():
+            return len(os.listdir("/proc/self/fd"))
+
+        def ends(thread):  # for the kernel, too
+            thread.join()
+            while os.path.exists("/proc/self/task/%d" % thread.native_id):
+                time.sleep(0.001)
+
+        def makes():
+            box.append(weft.Worker(settings={"log.level": "none"}))
+            made.set()
+            go_on.wait()
+
+        def collects():
+            box.clear()  # it refers to itself
+            gc.collect()
+
+        with weft.Worker(settings={"log.level": "none"}) as other:
+            for ended_before in (True, False):
+                before, box = descriptors(), []
+                made, go_on = threading.Event(), threading.Event()
+                maker = threading.Thread(target=makes)
+                maker.start()
+                made.wait()
+                if ended_before:
+                    go_on.set()
+                    ends(maker)
+                collects()
+                if not ended_before:
+                    self.assertGreater(descriptors(), before)
+                    go_on.set()
+                    ends(maker)
+                    other.progress()
                 self.assertEqual(descriptors(), before)
 
 
