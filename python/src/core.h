@@ -99,6 +99,7 @@ struct buffers {
 /* What an operation gives when it ended well. */
 enum result {
     GIVES_NONE,
+    GIVES_SENT,   /* None; a failure has the number of bytes that were appended: `len` */
     GIVES_LENGTH, /* int: bytes */
     GIVES_TAGGED, /* (bytes, tag) */
     GIVES_OLD_32, /* int: the word before the atomic */

@@ -13,6 +13,7 @@ static PyObject *value_of(struct request *r) {
     case GIVES_OLD_64: return PyLong_FromUnsignedLongLong(r->old);
     case GIVES_AGREED: return Py_BuildValue("(KO)", (unsigned long long)r->old, r->keep);
     case GIVES_KEPT: return Py_NewRef(r->keep);
+    case GIVES_SENT:
     case GIVES_NONE: break;
     }
     Py_RETURN_NONE;
@@ -63,7 +64,11 @@ weft_op_t weft__py_op(struct request *r, unsigned long deadline_ms, uint32_t fla
 /* The exception of a request that failed: a new reference, or NULL and an error. */
 static PyObject *failure_of(struct request *r) {
     if (r->raised) return Py_NewRef(r->raised);
-    return weft__py_exception(r->worker->state, r->status, r->why);
+    PyObject *exception = weft__py_exception(r->worker->state, r->status, r->why);
+    PyObject *sent = exception && r->gives == GIVES_SENT ? PyLong_FromSize_t(r->len) : NULL;
+    if (sent) PyObject_SetAttrString(exception, "sent", sent);
+    Py_XDECREF(sent);
+    return exception;
 }
 
 static PyObject *raise(struct request *r) {
@@ -143,10 +148,12 @@ PyObject *weft__py_posted(struct request *r, weft_status_t status) {
         if (r->over) r->over(r);
         settle_old(r);
         value = value_of(r);
-    } else if (r->raised) {
-        raise(r);
     } else {
-        weft__py_raise(r->worker->state, status);
+        r->status = status;
+        r->why = weft__py_describe(status);
+        raise(r);
+        free(r->why);
+        r->why = NULL;
     }
     weft__py_dropped(r);
     return value;

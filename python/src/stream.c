@@ -8,10 +8,11 @@ static PyObject *ep_stream_send(PyObject *self, PyObject *args) {
     if (!PyArg_ParseTuple(args, "O|k", &buffer, &deadline_ms) || weft__py_ep_open(ep) < 0) {
         return NULL;
     }
-    struct request *r = weft__py_request_with(ep->worker, GIVES_NONE, buffer, false);
+    struct request *r = weft__py_request_with(ep->worker, GIVES_SENT, buffer, false);
     if (!r) return NULL;
     weft_op_t op = weft__py_op(r, deadline_ms, 0);
-    return weft__py_posted(r, weft_stream_send(ep->handle, r->buffers.iovs, r->buffers.n, &op));
+    return weft__py_posted(
+        r, weft_stream_send_counted(ep->handle, r->buffers.iovs, r->buffers.n, &r->len, &op));
 }
 
 static PyObject *ep_stream_recv(PyObject *self, PyObject *args) {
@@ -66,7 +67,9 @@ static PyObject *ep_stream_watch(PyObject *self, PyObject *args) {
 }
 
 PyMethodDef weft__py_stream_methods[] = {
-    {"post_stream_send", ep_stream_send, METH_VARARGS, "post_stream_send(buffers, deadline_ms=0)"},
+    {"post_stream_send", ep_stream_send, METH_VARARGS,
+     "post_stream_send(buffers, deadline_ms=0): a failure's `sent` is the number of bytes "
+     "appended."},
     {"post_stream_recv", ep_stream_recv, METH_VARARGS,
      "post_stream_recv(buffers, all=False, deadline_ms=0) -> bytes received, or a Request"},
     {"stream_take", ep_stream_take, METH_NOARGS,

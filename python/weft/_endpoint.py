@@ -315,7 +315,7 @@ class Endpoint(_core.Endpoint):
     # ---- streams ----
 
     async def stream_send(self, buffer: Any, *, deadline: float | None = None) -> None:
-        """Appends bytes to the endpoint's stream."""
+        """Appends bytes to the endpoint's stream. A WeftError says in `sent` how many of them were appended."""
         request = self.post_stream_send(buffer, _milliseconds(deadline))
         if request is not None:
             await self.worker.complete(request)

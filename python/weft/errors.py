@@ -11,12 +11,14 @@ from . import _core
 class WeftError(Exception):
     """An operation or a call failed.
 
-    status: the library's number, negative; name: as "WEFT_ERR_TIMED_OUT"; hint: what to try, or "".
+    status: the library's number, negative; name: as "WEFT_ERR_TIMED_OUT"; hint: what to try, or ""; sent: of a stream's
+    send, how many of its bytes were appended to the stream, else None.
     """
 
     status: int = 0
     name: str = ""
     hint: str = ""
+    sent: int | None = None
 
 
 _ALSO: dict[str, type[BaseException]] = {

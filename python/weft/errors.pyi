@@ -11,6 +11,7 @@ class WeftError(Exception):
     status: int
     name: str
     hint: str
+    sent: int | None
 
 class InvalidParamError(WeftError, ValueError): ...
 class NoMemoryError(WeftError, MemoryError):

@@ -234,6 +234,22 @@ class Other(Case):
             with self.assertRaises(weft.PeerClosedError):
                 await server.stream_recv(got)
 
+    async def test_a_streams_send_that_fails_says_how_much_was_sent(self):
+        data = bytes(range(256)) * (32 << 12)
+        async with pair() as (client, server):
+            with self.assertRaises(weft.TimedOutError) as caught:
+                await client.stream_send(data, deadline=0.2)
+            sent = caught.exception.sent
+            self.assertTrue(0 < sent < len(data))
+            got, last = bytearray(sent), bytearray(3)
+            await asyncio.gather(client.stream_send(b"end"), server.stream_recv(got, all=True))
+            self.assertEqual(got, data[:sent])
+            await server.stream_recv(last, all=True)
+            self.assertEqual(last, b"end")
+            with self.assertRaises(weft.TimedOutError) as caught:
+                await client.recv(bytearray(1), deadline=0.01)
+            self.assertIsNone(caught.exception.sent)
+
     async def test_flush_reports_that_the_peer_has_all(self):
         async with pair() as (client, server):
             await client.send(b"x", 4)
