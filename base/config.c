@@ -231,9 +231,12 @@ static weft_status_t take_file(weft_context_t *context, const weft_context_param
     bool must_be_there;
     if (!choose_file(params, path, &must_be_there)) return WEFT_OK;
     FILE *file = fopen(path, "re");
-    if (!file && !must_be_there) return WEFT_OK;
-    if (!file) return weft__fail(WEFT_ERR_NOT_FOUND, "%s: %s", path, strerror(errno));
-    weft_status_t st = take_stream(context, file, path, take);
+    weft_status_t st = file              ? WEFT_OK
+                       : errno == ENOENT ? WEFT_ERR_NOT_FOUND
+                                         : weft__file_status(errno);
+    if (!file && !must_be_there && !weft__lacks_room(st)) return WEFT_OK;
+    if (!file) return weft__fail(st, "%s: %s", path, strerror(errno));
+    st = take_stream(context, file, path, take);
     fclose(file);
     return st;
 }

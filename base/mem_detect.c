@@ -116,7 +116,8 @@ static size_t page_by_smaps(uintptr_t at) {
 
 static weft_status_t find_mapping(uintptr_t at, struct mapping *found_p) {
     struct lines in = {.fd = open("/proc/self/maps", O_RDONLY | O_CLOEXEC)};
-    if (in.fd < 0) return weft__fail(WEFT_ERR_IO, "/proc/self/maps does not open");
+    if (in.fd < 0)
+        return weft__fail(weft__file_status(errno), "/proc/self/maps: %s", strerror(errno));
     weft_status_t st = query_mapping(in.fd, at, found_p);
     if (st == WEFT_ERR_UNSUPPORTED) st = find_line(&in, at, found_p) ? WEFT_OK : WEFT_ERR_NOT_FOUND;
     close(in.fd);

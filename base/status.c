@@ -148,6 +148,11 @@ weft_status_t weft__errno_status(int error) {
     }
 }
 
+weft_status_t weft__file_status(int error) {
+    bool lacks = error == EMFILE || error == ENFILE || error == ENOMEM;
+    return lacks ? weft__errno_status(error) : WEFT_ERR_IO;
+}
+
 /* ---- causes: a fixed piece of memory for each thread, innermost first ------------------------ */
 
 #define causes (weft__per_thread_get()->causes)

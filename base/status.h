@@ -17,6 +17,9 @@ weft_status_t weft__fail(weft_status_t status, const char *format, ...)
 /* The status that says what errno does: of sockets, descriptors and memory; IO: of anything
  * else. */
 weft_status_t weft__errno_status(int error);
+/* The same of a file that does not open or that is not written: only what the process lacks is said
+ * so, and all else, as a full disk, is IO. */
+weft_status_t weft__file_status(int error);
 /* Is it one of those that go away when descriptors or memory are given back? */
 static inline bool weft__lacks_room(weft_status_t status) {
     return status == WEFT_ERR_NO_FDS || status == WEFT_ERR_NO_MEMORY;

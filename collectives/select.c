@@ -2,6 +2,7 @@
 
 #include <base/hash.h>
 #include <ctype.h>
+#include <errno.h>
 #include <reactor/reactor.h>
 #include <stdio.h>
 #include <string.h>
@@ -364,7 +365,8 @@ static char *take_line(char **at_p) {
 
 static weft_status_t read_lines(const char *file, char *content) {
     FILE *in = fopen(file, "re");
-    if (!in) return weft__fail(WEFT_ERR_IO, "coll.tuning: %s cannot be read", file);
+    if (!in)
+        return weft__fail(weft__file_status(errno), "coll.tuning: %s: %s", file, strerror(errno));
     size_t len = fread(content, 1, FILE_MOST, in);
     fclose(in);
     content[len < FILE_MOST ? len : 0] = 0;

@@ -47,6 +47,7 @@ weft_status_t weft__choices_parse(const void *parent, const char *text, struct c
 /*
  * The same of `text` and then of a file: lines of such lists; what follows # is skipped. No file is
  * named: NULL or "". WEFT_ERR_IO: it cannot be read, or has more than 64 KiB.
+ * WEFT_ERR_NO_FDS: the process has no descriptor for it.
  */
 weft_status_t weft__choices_read(const void *parent, const char *text, const char *file,
                                  struct choices *choices);

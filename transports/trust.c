@@ -100,8 +100,8 @@ weft_status_t weft__trust_key_read(weft_context_t *context, const char *path,
                                    uint8_t key_p[TRUST_KEY]) {
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (fd < 0)
-        return complain(context, errno == ENOENT ? WEFT_ERR_NOT_FOUND : WEFT_ERR_IO, path,
-                        strerror(errno));
+        return complain(context, errno == ENOENT ? WEFT_ERR_NOT_FOUND : weft__file_status(errno),
+                        path, strerror(errno));
     struct stat s;
     uint8_t text[KEY_FILE_MOST + 1];
     weft_status_t st;
@@ -147,7 +147,7 @@ weft_status_t weft__trust_key_make(weft_context_t *context, const char *path) {
     char draft[PATH_ROOM + 16];
     snprintf(draft, sizeof draft, "%s.XXXXXX", path);
     int fd = mkostemp(draft, O_CLOEXEC); /* 0600 */
-    if (fd < 0) return complain(context, WEFT_ERR_IO, path, strerror(errno));
+    if (fd < 0) return complain(context, weft__file_status(errno), path, strerror(errno));
     weft_status_t st = write_key(fd);
     if (st == WEFT_OK && link(draft, path) < 0 && errno != EEXIST) st = WEFT_ERR_IO;
     if (st < 0) complain(context, st, path, strerror(errno));

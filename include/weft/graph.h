@@ -218,7 +218,7 @@ WEFT_API weft_task_t weft_graph_failed(const weft_graph_t *graph, const char **n
 
 /*
  * Writes the last run as a trace in JSON, which Perfetto and Chrome read: one row a thread. Errors:
- * UNSUPPORTED without weft_graph_params_t.trace; BUSY; IO.
+ * UNSUPPORTED without weft_graph_params_t.trace; BUSY; IO; NO_FDS.
  */
 WEFT_API weft_status_t weft_graph_write_trace(const weft_graph_t *graph, const char *path);
 

@@ -43,8 +43,9 @@ static void write_task(FILE *file, const struct task *task, uint64_t origin, boo
 weft_status_t weft_graph_write_trace(const weft_graph_t *graph, const char *path) {
     weft_status_t st = check_trace(graph);
     if (st < 0) return st;
-    FILE *file = path ? fopen(path, "we") : NULL;
-    if (!file) return weft__fail(WEFT_ERR_IO, "%s: %s", path ? path : "NULL", strerror(errno));
+    if (!path) return weft__fail(WEFT_ERR_INVALID_PARAM, "path is NULL");
+    FILE *file = fopen(path, "we");
+    if (!file) return weft__fail(weft__file_status(errno), "%s: %s", path, strerror(errno));
     uint64_t origin = UINT64_MAX;
     bool first = true;
     for (uint32_t i = 0; i < graph->n_tasks; i++)

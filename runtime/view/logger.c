@@ -40,7 +40,8 @@ static weft_status_t open_stdout(weft_logger_t *logger) {
 static weft_status_t open_file(weft_logger_t *logger, const char *path) {
     if (!path) REFUSE("params->path", "NULL");
     logger->fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-    if (logger->fd < 0) return weft__fail(WEFT_ERR_IO, "%s: %s", path, strerror(errno));
+    if (logger->fd < 0)
+        return weft__fail(weft__file_status(errno), "%s: %s", path, strerror(errno));
     return WEFT_OK;
 }
 

@@ -2,6 +2,7 @@
 #include <base/counters.h>
 #include <ctype.h>
 #include <reactor/reactor.h>
+#include <sys/resource.h>
 #include <tests/harness.h>
 
 static char lines[64][512];
@@ -231,6 +232,18 @@ TEST(bad_files_are_refused_by_line) {
     CHECK_EQ(create(NULL, 0, path), WEFT_ERR_NOT_FOUND);
     CHECK_EQ(create(NULL, 1, NULL), WEFT_ERR_INVALID_PARAM);
     CHECK_EQ(weft_context_create(NULL, NULL), WEFT_ERR_INVALID_PARAM);
+}
+
+TEST(a_file_that_finds_no_descriptor_is_not_taken_for_one_that_is_not_there) {
+    struct rlimit limit, none;
+    CHECK_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    int fd = dup(0);
+    close(fd);
+    none = (struct rlimit){(rlim_t)fd, limit.rlim_max};
+    CHECK_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+    weft_status_t st = create(NULL, 0, "/dev/null");
+    CHECK_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    CHECK_EQ(st, WEFT_ERR_NO_FDS);
 }
 
 /* A newer program's longer struct is understood as long as it asks for nothing we do not know. */
