@@ -34,7 +34,8 @@ struct agreement {
     struct value value;   /* held here, or the best that was contributed */
     weft_status_t status; /* of the outcome */
     struct agreement_call call;
-    struct timer deadline;
+    uint64_t begun_at, ends_at; /* UINT64_MAX: it has no deadline */
+    struct timer timer;         /* for the next question, or for the deadline */
     struct job notify;
 };
 
@@ -195,7 +196,7 @@ static void on_effect(struct fsm *m, unsigned effect) {
     case AGREE_FX_CONFIRM: send_to(a, a->value.ballot - 1, AGREE_CONFIRM); break;
     case AGREE_FX_ANNOUNCE: announce(a); break;
     case AGREE_FX_NOTIFY:
-        weft__timer_stop(a->team->reactor, &a->deadline);
+        weft__timer_release(a->team->reactor, &a->timer);
         if (a->begun) weft__job_post(a->team->reactor, &a->notify);
         break;
     case AGREE_N_EFFECTS: break;
@@ -223,8 +224,35 @@ static void agreement_report(struct job *job) {
     weft__team_settle(team);
 }
 
-static void late(struct timer *timer) {
-    struct agreement *a = list_of(timer, struct agreement, deadline);
+/* ---- the deadline, and questions to those that are late -------------------------------------- */
+
+static bool waits_for(const struct agreement *a, uint32_t rank) {
+    uint32_t coordinator = coordinator_of(a->team);
+    if (coordinator != a->team->rank) return rank == coordinator;
+    const uint8_t *answered = agreement_has_proposed(&a->core.fsm) ? a->held : a->came;
+    return rank != a->team->rank && is_left(a->team, rank) && !agreement_has(answered, rank);
+}
+
+/* As a collective does (late.c): one whose team is closed answers so. */
+static void ask_late(const struct agreement *a) {
+    for (uint32_t r = 0; r < a->team->size; r++)
+        if (waits_for(a, r))
+            weft__coll_send(a->team, r, &(struct coll_message){.id = COLL_WIRE_OPEN});
+}
+
+/* Cannot fail: its place is reserved. */
+static void start_timer(struct agreement *a, uint64_t at) {
+    weft__timer_start(a->team->reactor, &a->timer, at < a->ends_at ? at : a->ends_at);
+}
+
+static void timer_fired(struct timer *timer) {
+    struct agreement *a = list_of(timer, struct agreement, timer);
+    uint64_t now = weft__now(a->team->reactor);
+    if (now < a->ends_at) {
+        ask_late(a);
+        start_timer(a, 2 * now - a->begun_at);
+        return;
+    }
     a->status = WEFT_ERR_TIMED_OUT;
     weft__fsm_step(&a->core.fsm, AGREE_EV_STOP);
 }
@@ -280,7 +308,7 @@ static struct agreement *new_agreement(weft_team_t *team, uint32_t seq, uint32_t
     a->blobs = weft__alloc(a, blobs, "contributions");
     a->value.lost = weft__alloc(a, bits, "lost members");
     a->value.blobs = weft__alloc(a, blobs, "value");
-    a->deadline.fire = late;
+    a->timer.fire = timer_fired;
     a->notify.run = agreement_report;
     fsm_init(&a->core.fsm, &port, AGREE_OPEN, seq);
     if (!a->came || !a->held || !a->blobs || !a->value.lost || !a->value.blobs) {
@@ -299,10 +327,14 @@ static void add_contribution(struct agreement *a, uint32_t rank, uint64_t flags,
     if (a->blob_len) memcpy(a->blobs + (size_t)rank * a->blob_len, blob, a->blob_len);
 }
 
-static weft_status_t start_deadline(struct agreement *a, uint64_t ms) {
+static weft_status_t begin_timer(struct agreement *a, uint64_t ms) {
     uint64_t after = ms ? ms * NS_PER_MS : a->team->time_limit;
-    if (!after) return WEFT_OK;
-    return weft__timer_start(a->team->reactor, &a->deadline, weft__now(a->team->reactor) + after);
+    weft_status_t st = weft__timer_reserve(a->team->reactor, &a->timer);
+    if (st < 0) return st;
+    a->begun_at = weft__now(a->team->reactor);
+    a->ends_at = after ? a->begun_at + after : UINT64_MAX;
+    start_timer(a, a->begun_at + (uint64_t)LATE_AFTER_S * 1000 * NS_PER_MS);
+    return WEFT_OK;
 }
 
 weft_status_t weft__agreement_start(weft_team_t *team, const struct agreement_call *call) {
@@ -316,7 +348,7 @@ weft_status_t weft__agreement_start(weft_team_t *team, const struct agreement_ca
     if (a->blob_len != call->blob_len)
         return weft__fail(WEFT_ERR_INVALID_PARAM, "the other members agree about something else");
     bool is_over = agreement_is_over(&a->core.fsm); /* the others have excluded this member */
-    weft_status_t st = is_over ? WEFT_OK : start_deadline(a, call->deadline_ms);
+    weft_status_t st = is_over ? WEFT_OK : begin_timer(a, call->deadline_ms);
     if (st < 0) return st;
     team->n_agreements++;
     a->call = *call;

@@ -241,6 +241,7 @@ void weft__early_drop(weft_worker_t *worker, struct early *early);
 void weft__early_reserve(weft_team_t *team, uint32_t n);
 
 /* ---- late.c: members that are late, and the team's deadline */
+enum { LATE_AFTER_S = 1 }; /* they are asked after 1 s, 2 s, 4 s and so on */
 
 weft_status_t weft__late_reserve(struct collective *c, const weft_op_t *op);
 /* It was not over within its call. */

@@ -155,8 +155,6 @@ static void count_late(const struct collective *c) {
 
 /* ---- the timer ------------------------------------------------------------------------------- */
 
-enum { LATE_AFTER_S = 1 };
-
 static uint64_t end_of(const struct collective *c) {
     return c->has_limit ? c->begun + c->team->time_limit : UINT64_MAX;
 }

@@ -350,6 +350,32 @@ TEST(a_member_that_closes_over_a_full_network_is_not_waited_for) {
         world_down(&w);
     }
 }
+static void begin_agreement(struct world *w, uint32_t r) {
+    struct rank *rank = &w->crew.rank[r];
+    expect_outcome(rank);
+    word[r] = ~(1ull << r);
+    posted(rank, weft_team_agree(rank->team, &word[r], lost[r], OP_OF(rank)));
+}
+
+/* Who leaves is the coordinator, or one that the coordinator waits for. */
+TEST(a_member_that_closes_over_a_full_network_holds_up_no_agreement) {
+    for (uint32_t leaves = 0; leaves < 2; leaves++) {
+        struct world w;
+        uint32_t stays = 1 - leaves;
+        world_up(&w, 2, leaves + 1, &weft__sim_reliable);
+        fill_way(&w, leaves, stays);
+        begin_agreement(&w, stays);
+        run_for(&w, 1000000);
+        close_team(&w, leaves);
+        RUN_UNTIL(&w, w.crew.rank[leaves].closed);
+        CHECK(!w.crew.rank[stays].outcome_calls);
+        RUN_UNTIL(&w, w.crew.rank[stays].outcome_calls);
+        CHECK_EQ(w.crew.rank[stays].outcome, WEFT_OK);
+        CHECK_EQ(lost[stays][0], 1 << leaves);
+        CHECK_EQ(word[stays], ~(1ull << stays));
+        world_down(&w);
+    }
+}
 /* Only one of the two has an endpoint to the other. */
 TEST(a_member_that_all_others_have_lost_is_notified_when_it_waits) {
     struct world w;
