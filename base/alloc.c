@@ -25,7 +25,7 @@ const struct alloc_counter *weft__alloc_counter(void) {
     return counter;
 }
 
-static bool may_allocate(void) {
+static bool count_allocation(void) {
     struct per_thread *mine = weft__per_thread; /* none: this thread never asked for failures */
     if (UNLIKELY(mine != NULL) && ++mine->failing.made - mine->failing.at < mine->failing.n)
         return false;
@@ -34,12 +34,12 @@ static bool may_allocate(void) {
 }
 
 void *weft__alloc(const void *parent, size_t size, const char *name) {
-    if (!may_allocate()) return NULL;
+    if (!count_allocation()) return NULL;
     void *block = talloc_named_const(parent, size, name);
     return block ? memset(block, 0, size) : NULL;
 }
 
 void *weft__realloc(const void *parent, void *old, size_t size, const char *name) {
-    if (!may_allocate()) return NULL;
+    if (!count_allocation()) return NULL;
     return _talloc_realloc(parent, old, size ? size : 1, name); /* of 0 it would free */
 }

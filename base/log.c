@@ -76,7 +76,7 @@ static uint64_t state_of(uint32_t second, unsigned logged, unsigned kept_back) {
 }
 
 /* False: not now. Else `*kept_back_p` lines from here were kept back since the last one. */
-static bool may_log(weft_context_t *context, const char *format, unsigned *kept_back_p) {
+static bool admit_line(weft_context_t *context, const char *format, unsigned *kept_back_p) {
     uint32_t second = (uint32_t)(weft__real_now() / NS_PER_S);
     struct log_place *place = place_of(context, format);
     uint64_t before = atomic_load(&place->state), after;
@@ -95,7 +95,7 @@ static bool may_log(weft_context_t *context, const char *format, unsigned *kept_
 void weft__log_limited(weft_context_t *context, weft_log_level_t level, const char *room,
                        const char *format, ...) {
     unsigned kept_back = 0;
-    if (!weft__log_wants(context, level) || (context && !may_log(context, format, &kept_back)))
+    if (!weft__log_wants(context, level) || (context && !admit_line(context, format, &kept_back)))
         return;
     char line[LINE_SIZE];
     va_list args;

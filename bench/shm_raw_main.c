@@ -224,7 +224,8 @@ static double bandwidth(size_t size, int child) {
     return (double)(n * size) / (now_ns() - t0);
 }
 
-static void notify(const char *name, double *v, int n, const char *unit, int smaller_is_better) {
+static void print_figures(const char *name, double *v, int n, const char *unit,
+                          int smaller_is_better) {
     sort_figures(v, (size_t)n);
     printf("%-22s best %8.1f  median %8.1f %s\n", name, v[smaller_is_better ? 0 : n - 1], v[n / 2],
            unit);
@@ -254,14 +255,14 @@ int main(int argc, char **argv) {
     if (child) _exit(0);
     waitpid(-1, NULL, 0);
     rmdir(directory);
-    notify("bare ring half rtt", figures[0], rounds, "ns", 1);
-    notify("shm half rtt", figures[1], rounds, "ns", 1);
-    notify("bare ring rate", figures[2], rounds, "M messages/s", 0);
-    notify("shm rate", figures[3], rounds, "M messages/s", 0);
+    print_figures("bare ring half rtt", figures[0], rounds, "ns", 1);
+    print_figures("shm half rtt", figures[1], rounds, "ns", 1);
+    print_figures("bare ring rate", figures[2], rounds, "M messages/s", 0);
+    print_figures("shm rate", figures[3], rounds, "M messages/s", 0);
     for (int s = 0; s < 5; s++) {
         char name[40];
         snprintf(name, sizeof name, "shm %zu B one way", sizes[s]);
-        notify(name, figures[4 + s], rounds, "GB/s", 0);
+        print_figures(name, figures[4 + s], rounds, "GB/s", 0);
     }
     return 0;
 }

@@ -87,7 +87,7 @@ static void agreement_sent(weft_status_t status, void *bytes) {
 static void send_to(struct agreement *a, uint32_t rank, enum coll_wire_agree kind) {
     weft_team_t *team = a->team;
     size_t most = value_bytes(team, a->blob_len, false) + value_bytes(team, a->blob_len, true);
-    uint8_t *bytes = weft__alloc(team->room, most, "agreement");
+    uint8_t *bytes = weft__alloc(team->registry, most, "agreement");
     size_t len = 0;
     if (!bytes) return; /* the deadline ends it */
     if (kind == AGREE_CONTRIBUTE)
@@ -451,8 +451,8 @@ static void deliver(weft_team_t *team, const struct coll_wire *wire, const uint8
 /* A long one that was offered. It comes, or ends, while the worker is there: longer than its
  * teams. */
 struct incoming {
-    struct list of_room;
-    struct team_registry *room; /* NULL: gone, with its teams */
+    struct list of_registry;
+    struct team_registry *registry; /* NULL: gone, with its teams */
     struct coll_wire wire;
     size_t len;
     uint8_t bytes[];
@@ -460,11 +460,11 @@ struct incoming {
 
 static void agreement_received(weft_status_t status, void *arg) {
     struct incoming *in = arg;
-    struct team_registry *room = status < 0 ? NULL : in->room;
-    list_remove(&in->of_room);
-    if (room) {
-        list_for_each(at, &room->teams) {
-            weft_team_t *team = list_of(at, weft_team_t, of_room);
+    struct team_registry *registry = status < 0 ? NULL : in->registry;
+    list_remove(&in->of_registry);
+    if (registry) {
+        list_for_each(at, &registry->teams) {
+            weft_team_t *team = list_of(at, weft_team_t, of_registry);
             if (team->id != in->wire.team) continue;
             deliver(team, &in->wire, in->bytes, in->len);
             break;
@@ -473,17 +473,17 @@ static void agreement_received(weft_status_t status, void *arg) {
     talloc_free(in);
 }
 
-void weft__agreements_forget(struct team_registry *room) {
-    list_for_each_safe(at, next, &room->incoming) {
-        list_of(at, struct incoming, of_room)->room = NULL;
+void weft__agreements_forget(struct team_registry *registry) {
+    list_for_each_safe(at, next, &registry->incoming) {
+        list_of(at, struct incoming, of_registry)->registry = NULL;
         list_remove(at);
     }
 }
 
 static uint32_t incoming_of(const weft_team_t *team, uint32_t rank) {
     uint32_t n = 0;
-    list_for_each(at, &team->room->incoming) {
-        const struct incoming *in = list_of(at, struct incoming, of_room);
+    list_for_each(at, &team->registry->incoming) {
+        const struct incoming *in = list_of(at, struct incoming, of_registry);
         n += in->wire.team == team->id && in->wire.from == rank;
     }
     return n;
@@ -504,8 +504,8 @@ void weft__agreement_message(weft_team_t *team, const struct coll_wire *wire, we
         weft__count(team->reactor)->coll_dropped++;
         return;
     }
-    in->room = team->room;
-    list_append(&team->room->incoming, &in->of_room);
+    in->registry = team->registry;
+    list_append(&team->registry->incoming, &in->of_registry);
     in->wire = *wire;
     in->len = am->len;
     weft_iov_t iov = {in->bytes, am->len};

@@ -28,7 +28,7 @@ void weft__agreements_go_on(weft_team_t *team);
 /* Ends those in progress with `status`. */
 void weft__agreements_stop(weft_team_t *team, weft_status_t status);
 /* The last team is gone: what is on its way to one reaches none. */
-void weft__agreements_forget(struct team_registry *room);
+void weft__agreements_forget(struct team_registry *registry);
 /* One is in progress, or its outcome is not reported yet. */
 bool weft__agreements_busy(const weft_team_t *team);
 

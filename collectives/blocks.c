@@ -154,18 +154,18 @@ static bool take_blocks(const struct block_run *run) {
 /* ---- within the call ------------------------------------------------------------------------- */
 
 /* Blocks of the only collective at a time that has entered within its call. */
-static bool take_room(weft_team_t *team) {
+static bool take_blocks_memory(weft_team_t *team) {
     struct team_offers *offers = &team->offers;
     size_t bytes = 2 * (size_t)team->size * sizeof *offers->blocks;
     if (!offers->blocks) offers->blocks = weft__alloc(team, bytes, "blocks");
     return offers->blocks;
 }
 
-bool weft__blocks_may_start(weft_team_t *team, const struct coll_call *call) {
+bool weft__blocks_prepare_start(weft_team_t *team, const struct coll_call *call) {
     struct team_offers *offers = &team->offers;
     if (!call_has_places(team, call) || offers->read != offers->next) return false;
     if (!weft__copies_have_room(team, offers->next)) return false;
-    if (!take_room(team) || weft__copies_scratch(team, call) < 0) return false;
+    if (!take_blocks_memory(team) || weft__copies_scratch(team, call) < 0) return false;
     weft__blocks_describe(team, call, offers->blocks);
     struct block_run run = weft__block_run(team, call, offers->next, offers->blocks);
     return all_are_small(&run);

@@ -73,7 +73,7 @@ weft_status_t weft__copies_scratch(weft_team_t *team, const struct coll_call *ca
 
 /* ---- within the call (struct coll_engine) */
 
-bool weft__blocks_may_start(weft_team_t *team, const struct coll_call *call);
+bool weft__blocks_prepare_start(weft_team_t *team, const struct coll_call *call);
 uint64_t weft__blocks_start(weft_team_t *team, const struct coll_call *call, bool *over_p);
 
 #endif

@@ -97,11 +97,13 @@ static weft_status_t take_type(const weft_team_t *team, const weft_coll_args_t *
 
 /* ---- blocks ---------------------------------------------------------------------------------- */
 
-static uint64_t *room_for(struct coll_displacements *room, bool of_src, uint32_t n) {
-    if (room->few && n <= FEW_BLOCKS) return room->few[of_src];
-    if (!room->owner) room->owner = talloc_new(NULL);
-    return room->owner ? weft__alloc(room->owner, (n + 1) * sizeof(uint64_t), "displacements")
-                       : NULL;
+static uint64_t *displacements_for(struct coll_displacements *displacements, bool of_src,
+                                   uint32_t n) {
+    if (displacements->few && n <= FEW_BLOCKS) return displacements->few[of_src];
+    if (!displacements->owner) displacements->owner = talloc_new(NULL);
+    return displacements->owner
+               ? weft__alloc(displacements->owner, (n + 1) * sizeof(uint64_t), "displacements")
+               : NULL;
 }
 
 /* Displacements that were not given: blocks in a row. */
@@ -116,7 +118,7 @@ static weft_status_t in_a_row(uint64_t *offset, struct coll_vector *blocks, uint
     return WEFT_OK;
 }
 
-static weft_status_t take_blocks(struct coll_displacements *room, bool of_src,
+static weft_status_t take_blocks(struct coll_displacements *displacements, bool of_src,
                                  const uint64_t *counts, const uint64_t *displs, uint32_t n,
                                  uint64_t most, struct coll_vector *blocks) {
     if (!counts && n) REFUSE("counts", "NULL");
@@ -125,7 +127,7 @@ static weft_status_t take_blocks(struct coll_displacements *room, bool of_src,
         if (counts[i] > most || (displs && displs[i] > most * n))
             return weft__fail(WEFT_ERR_TOO_BIG, "counts[%u]: too many elements", i);
     *blocks = (struct coll_vector){counts, displs};
-    return displs ? WEFT_OK : in_a_row(room_for(room, of_src, n), blocks, n);
+    return displs ? WEFT_OK : in_a_row(displacements_for(displacements, of_src, n), blocks, n);
 }
 
 static weft_status_t take_graph(const weft_team_t *team, const weft_coll_args_t *args,
@@ -167,7 +169,7 @@ weft_status_t weft__coll_arrays(const weft_team_t *team, const weft_coll_args_t 
 }
 
 static weft_status_t take_counts(const weft_team_t *team, const weft_coll_args_t *args,
-                                 struct coll_displacements *room, struct coll_call *call) {
+                                 struct coll_displacements *displacements, struct coll_call *call) {
     uint32_t size = coll_size(team, call), n_src = size, n_dst = size;
     uint32_t own = coll_index(call, team->rank);
     uint64_t most = ELEMENTS_MOST(call->width, size);
@@ -184,10 +186,10 @@ static weft_status_t take_counts(const weft_team_t *team, const weft_coll_args_t
     bool here = has_arrays(team, call);
     bool row = call->kind == COLL_REDUCE_SCATTERV;
     if (st == WEFT_OK && v_src && here)
-        st = take_blocks(room, true, args->src_counts, row ? NULL : args->src_displs, n_src, most,
-                         &call->src_blocks);
+        st = take_blocks(displacements, true, args->src_counts, row ? NULL : args->src_displs,
+                         n_src, most, &call->src_blocks);
     if (st == WEFT_OK && v_dst && here)
-        st = take_blocks(room, false, args->dst_counts, args->dst_displs, n_dst, most,
+        st = take_blocks(displacements, false, args->dst_counts, args->dst_displs, n_dst, most,
                          &call->dst_blocks);
     if (st < 0) return st;
     if (row) call->count = args->src_counts[own];
@@ -359,7 +361,7 @@ static bool is_nothing(const struct coll_call *call) {
 }
 
 weft_status_t weft__coll_resolve(weft_team_t *team, const weft_coll_args_t *args, uint32_t flags,
-                                 struct coll_displacements *room, struct coll_call *call,
+                                 struct coll_displacements *displacements, struct coll_call *call,
                                  bool *nothing_p) {
     *call = (struct coll_call){.kind = (enum coll_kind)args->kind,
                                .memory = COLL_HOST,
@@ -367,7 +369,7 @@ weft_status_t weft__coll_resolve(weft_team_t *team, const weft_coll_args_t *args
     if ((unsigned)args->kind >= N_COLL_KINDS) REFUSE("args->kind", "not a collective");
     weft_status_t st = take_members(team, args, call);
     if (st == WEFT_OK) st = take_type(team, args, flags & WEFT_COLL_FIXED_ORDER, call);
-    if (st == WEFT_OK) st = take_counts(team, args, room, call);
+    if (st == WEFT_OK) st = take_counts(team, args, displacements, call);
     if (st < 0) return st;
     *nothing_p = is_nothing(call);
     if (*nothing_p) return WEFT_OK;
@@ -400,8 +402,8 @@ static weft_status_t call_described(weft_team_t *team, const weft_coll_args_t *a
     bool nothing = false;
     uint32_t flags = op ? op->flags : 0;
     uint64_t few[2][FEW_BLOCKS];
-    struct coll_displacements room = {.few = few};
-    weft_status_t st = weft__coll_resolve(team, args, flags, &room, &call, &nothing);
+    struct coll_displacements displacements = {.few = few};
+    weft_status_t st = weft__coll_resolve(team, args, flags, &displacements, &call, &nothing);
     bool resolved = st == WEFT_OK;
     if (resolved && (nothing || !is_safe(op))) st = weft__team_usable(team);
     if (resolved && st < 0) refuse_call(&call, st);
@@ -409,7 +411,7 @@ static weft_status_t call_described(weft_team_t *team, const weft_coll_args_t *a
         weft__call_keep(team, args, flags, &call);
         st = start_call(team, &call, op);
     }
-    talloc_free(room.owner);
+    talloc_free(displacements.owner);
     return st;
 }
 

@@ -16,7 +16,7 @@ void weft__buffer_bytes(const struct coll_shape *shape, uint64_t *src_p, uint64_
 
 /* Checks the description and begins it. */
 weft_status_t weft__coll_call(weft_team_t *team, const weft_coll_args_t *args, const weft_op_t *op);
-/* Room for displacements that a description leaves out. */
+/* Memory for displacements that a description leaves out. */
 enum { FEW_BLOCKS = 16 };
 struct coll_displacements {
     uint64_t (*few)[FEW_BLOCKS]; /* of DST and of SRC; NULL: they are allocated, too */
@@ -27,7 +27,7 @@ struct coll_displacements {
  * WEFT_OK and `*nothing_p`: there is nothing to do.
  */
 weft_status_t weft__coll_resolve(weft_team_t *team, const weft_coll_args_t *args, uint32_t flags,
-                                 struct coll_displacements *room, struct coll_call *call,
+                                 struct coll_displacements *displacements, struct coll_call *call,
                                  bool *nothing_p);
 
 /*

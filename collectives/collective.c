@@ -14,9 +14,9 @@ static struct collective *new_collective(weft_team_t *team) {
     struct list *node = list_pop(&team->idle);
     if (!node) return weft__new(team, struct collective);
     struct collective *c = list_of(node, struct collective, of_team);
-    struct step_room room = c->room;
+    struct step_buffers few = c->few;
     memset(c, 0, sizeof *c);
-    c->room = room;
+    c->few = few;
     team->n_idle--;
     return c;
 }
@@ -273,7 +273,7 @@ static bool may_end_within(weft_team_t *team, const struct coll_engine *engine,
     if (!engine->start || !list_empty(&team->active)) return false;
     if (call->staging || call->scale) return false;
     if (op && (op->deadline_ms || weft__op_is_extended(op, WEFT_COLL_FIXED_ORDER))) return false;
-    return engine->may_start(team, call) && has_memory(team, kept, op);
+    return engine->prepare_start(team, call) && has_memory(team, kept, op);
 }
 
 static void count_ended(weft_team_t *team) {

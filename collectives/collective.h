@@ -74,7 +74,7 @@ struct collective;
 struct coll_engine {
     /* Within the call; NULL: never. May this one enter, with all that it needs afterwards? The team
      * has no other in progress. */
-    bool (*may_start)(weft_team_t *team, const struct coll_call *call);
+    bool (*prepare_start)(weft_team_t *team, const struct coll_call *call);
     /* Enters, and looks for the others: is it over? If not, prepare() finds it `entered`, in the
      * use that is returned, and cannot fail. */
     uint64_t (*start)(weft_team_t *team, const struct coll_call *call, bool *over_p);
@@ -85,7 +85,7 @@ struct coll_engine {
     bool (*awaits)(const struct collective *c, uint32_t rank);
     bool (*may_move)(const struct collective *c); /* looks only; NULL: messages drive it */
     /* must others leave before it goes on? They wake it then; NULL: never */
-    bool (*wants_room)(const struct collective *c);
+    bool (*needs_space)(const struct collective *c);
     /* it is stopped: others must not touch its memory any more; NULL: nothing to do */
     void (*recall)(struct collective *c);
     /* stopped, with something in flight: is that back? NULL: messages say so */
@@ -120,8 +120,8 @@ struct step_run {
     bool reduced; /* straight from the message that it waited for */
 };
 
-/* Room for the steps of a collective over messages. */
-struct step_room {
+/* Memory for the few steps of a short collective over messages. */
+struct step_buffers {
     struct step_run *step; /* NULL: none yet */
     uint32_t *ready;
 };
@@ -169,7 +169,7 @@ struct collective {
     bool joins;          /* it ends with a barrier, to join the members */
     struct step_run *step;
     uint32_t *ready, n_ready; /* a stack */
-    struct step_room room;    /* for both, if they are few; it stays with this memory */
+    struct step_buffers few;  /* for both, if they are few; it stays with this memory */
     uint8_t *buffer[N_COLL_BUFFERS];
     uint64_t scratch_bytes;
     weft_mem_t *exposed; /* DST, for puts of others; or NULL */
@@ -231,7 +231,7 @@ static inline uint32_t coll_index(const struct coll_call *call, uint32_t rank) {
 /* A message of the team; takes over `am`'s payload if need be. */
 void weft__collective_message(weft_team_t *team, unsigned id, const struct coll_wire *wire,
                               weft_am_t *am);
-/* The same for one that waited in the room. */
+/* The same for one that was kept because it came too early. */
 void weft__collective_early(weft_team_t *team, struct early *early);
 /* What came too early, kept: small messages only, since what is larger was not asked for yet. */
 weft_status_t weft__early_new(weft_team_t *team, unsigned id, const struct coll_wire *wire,

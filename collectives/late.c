@@ -91,11 +91,11 @@ void weft__team_misses(weft_team_t *team, uint32_t rank) {
 }
 
 /* The lines of weft-info --live: collectives of all teams of the worker that are late. */
-static void show_late(struct team_registry *room) {
+static void show_late(struct team_registry *registry) {
     char line[LIVE_RESOURCE];
     uint32_t n = 0;
-    list_for_each(at, &room->teams) {
-        weft_team_t *team = list_of(at, weft_team_t, of_room);
+    list_for_each(at, &registry->teams) {
+        weft_team_t *team = list_of(at, weft_team_t, of_registry);
         list_for_each(of, &team->active) {
             struct collective *c = list_of(of, struct collective, of_team);
             struct stragglers late = c->noted ? find_stragglers(c) : (struct stragglers){0};
@@ -103,10 +103,10 @@ static void show_late(struct team_registry *room) {
             snprintf(line, sizeof line, "team %08x, rank %u: %s %" PRIu64 " waits for rank %u%s",
                      (uint32_t)team->id, team->rank, weft__coll_name(c->call.kind), number_of(c),
                      late.first, late.others);
-            weft__stats_late(room->worker, n++, c->begun, line);
+            weft__stats_late(registry->worker, n++, c->begun, line);
         }
     }
-    weft__stats_late(room->worker, n, 0, NULL);
+    weft__stats_late(registry->worker, n, 0, NULL);
 }
 
 /*
@@ -173,7 +173,7 @@ static void timer_fired(struct timer *timer) {
         return;
     }
     note_late(c);
-    show_late(team->room);
+    show_late(team->registry);
     ask_late(c);
     start_timer(c, 2 * weft__now(team->reactor) - c->begun);
 }
@@ -196,7 +196,7 @@ void weft__late_begin(struct collective *c) {
 void weft__late_end(struct collective *c) {
     if (c->noted) {
         count_late(c);
-        show_late(c->team->room);
+        show_late(c->team->registry);
     }
     weft__timer_release(c->team->reactor, &c->deadline);
 }

@@ -18,7 +18,7 @@ static void team_invariants(const struct fsm *m) {
 #define FSM_INVARIANTS team_invariants
 #include <fsm/define.h>
 
-static void notify_machine(struct fsm *m) {
+static void notify_team(struct fsm *m) {
     ((struct team_core *)m)->notified++;
     fsm_effect(m, TEAM_FX_NOTIFY);
 }
@@ -27,7 +27,7 @@ static void team_act_connect(struct fsm *m) {
     fsm_effect(m, TEAM_FX_CONNECT);
 }
 static void team_act_ready(struct fsm *m) {
-    notify_machine(m);
+    notify_team(m);
 }
 
 static void team_act_fail(struct fsm *m) {
@@ -37,7 +37,7 @@ static void team_act_fail(struct fsm *m) {
 static void team_act_fail_early(struct fsm *m) {
     fsm_effect(m, TEAM_FX_END_EXCHANGE);
     team_act_fail(m);
-    notify_machine(m);
+    notify_team(m);
 }
 
 /* Who warned us may not know the others that this side talks with. */
@@ -46,7 +46,7 @@ static void team_act_warned(struct fsm *m) {
 }
 static void team_act_warned_early(struct fsm *m) {
     team_act_warned(m);
-    notify_machine(m);
+    notify_team(m);
 }
 
 static void team_act_leave(struct fsm *m) {

@@ -269,7 +269,7 @@ static void publish_left(const struct line_run *run) {
     if (run->kind->readers == FROM_ALL && lines->left == lines->entered) return;
     atomic_store_explicit(&team->segment->member[team->rank].left, lines->left,
                           memory_order_release);
-    weft__shared_wake(team, FOR_ROOM);
+    weft__shared_wake(team, FOR_SPACE);
     take_next_line(run);
 }
 
@@ -283,7 +283,7 @@ static void leave_line(const struct line_run *run) {
 
 /* ---- within the call ------------------------------------------------------------------------- */
 
-static bool lines_may_start(weft_team_t *team, const struct coll_call *call) {
+static bool lines_prepare_start(weft_team_t *team, const struct coll_call *call) {
     const struct team_lines *lines = &team->lines;
     return lines->left == lines->next && has_room(team, call, lines->next);
 }
@@ -338,7 +338,7 @@ static bool may_move(const struct collective *c) {
     return c->entered ? may_leave(c) : may_enter(c);
 }
 
-static bool wants_room(const struct collective *c) {
+static bool needs_space(const struct collective *c) {
     return !c->entered;
 }
 
@@ -351,9 +351,9 @@ static bool needs_line(const struct collective *c, uint32_t rank) {
 }
 
 const struct coll_engine weft__oneshot = {.prepare = prepare_line,
-                                          .may_start = lines_may_start,
+                                          .prepare_start = lines_prepare_start,
                                           .start = start_lines,
                                           .advance = advance_line,
                                           .needs = needs_line,
                                           .may_move = may_move,
-                                          .wants_room = wants_room};
+                                          .needs_space = needs_space};

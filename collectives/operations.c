@@ -10,7 +10,7 @@ static void note_outcome(weft_status_t status, void *arg) {
 /* Of a team that is NULL the operation itself says so. */
 static weft_status_t run_waiting(weft_team_t *team, const weft_coll_args_t *args) {
     weft_status_t outcome = WEFT_IN_PROGRESS;
-    weft_status_t st = team ? weft__worker_may_wait(team->worker) : WEFT_OK;
+    weft_status_t st = team ? weft__worker_check_wait(team->worker) : WEFT_OK;
     if (team && st == WEFT_OK) st = weft__worker_check(team->worker);
     if (st < 0) return st;
     if (team) team->waits = true;

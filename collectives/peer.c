@@ -474,7 +474,7 @@ static void recall_peer(struct collective *c) {
     if (!c->peer || !c->peer->own) return;
     atomic_store_explicit(&c->peer->own->withdrawn, 1, memory_order_seq_cst);
     c->peer->stopped_at = weft__now(c->team->reactor);
-    c->n_in_flight = 1; /* until is_drained() */
+    c->n_in_flight = 1; /* until drain_peer() */
 }
 
 static bool others_run(const struct collective *c) {
@@ -488,7 +488,7 @@ static bool others_run(const struct collective *c) {
 }
 
 /* Own work first: then others learn that it is over. */
-static bool is_drained(struct collective *c) {
+static bool drain_peer(struct collective *c) {
     struct peer *peer = c->peer;
     if (!peer || !peer->own) return true;
     if (peer->stage == FIRST_RUNS || peer->stage == SECOND_RUNS) {
@@ -503,7 +503,7 @@ const struct coll_engine weft__peer = {.prepare = prepare_peer,
                                        .needs = needs_peer,
                                        .may_move = peer_may_move,
                                        .recall = recall_peer,
-                                       .drained = is_drained,
+                                       .drained = drain_peer,
                                        .release = forget_peer};
 
 /* ---- those that come after one that is not decided ------------------------------------------- */

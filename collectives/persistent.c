@@ -12,9 +12,9 @@ static weft_status_t make_persistent(weft_team_t *team, const weft_coll_args_t *
     coll->team = team;
     coll->collective = weft__new(coll, struct collective);
     if (!coll->collective) return WEFT_ERR_NO_MEMORY;
-    struct coll_displacements room = {.owner = coll};
-    weft_status_t st =
-        weft__coll_resolve(team, args, flags | COLL_PERSISTENT, &room, &coll->call, &coll->nothing);
+    struct coll_displacements displacements = {.owner = coll};
+    weft_status_t st = weft__coll_resolve(team, args, flags | COLL_PERSISTENT, &displacements,
+                                          &coll->call, &coll->nothing);
     if (st < 0 || coll->nothing) return st;
     if (coll->call.staging) talloc_steal(coll, coll->call.staging);
     return coll->call.algorithm < N_ALGORITHMS ? weft__steps_keep(coll) : WEFT_OK;
@@ -82,7 +82,7 @@ weft_status_t weft_coll_start_wait(weft_coll_t *coll) {
     weft_status_t outcome = WEFT_IN_PROGRESS;
     if (!coll) REFUSE("coll", "NULL");
     weft_worker_t *worker = coll->team->worker;
-    weft_status_t st = weft__worker_may_wait(worker);
+    weft_status_t st = weft__worker_check_wait(worker);
     if (st == WEFT_OK) st = weft__worker_check(worker);
     if (st < 0) return st;
     coll->team->waits = true;

@@ -188,7 +188,7 @@ static bool is_ours(int fd, const struct segment *s) {
            (seals & SEALS) == SEALS;
 }
 
-static bool sends_so(const struct segment *s, uint64_t nonce) {
+static bool head_matches(const struct segment *s, uint64_t nonce) {
     const struct segment_head *head = s->head;
     return head->magic == segment_magic && head->nonce == nonce && head->size == s->size &&
            head->slot == s->slot && head->bytes == s->bytes;
@@ -205,7 +205,7 @@ weft_status_t weft__team_segment_open(const void *parent, uint32_t size,
     int opened = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     bool good = opened >= 0 && is_ours(opened, s) && map_segment(s, opened);
     if (opened >= 0) close(opened);
-    if (good && sends_so(s, maker->nonce) && find_doorbell(s, maker->pid)) {
+    if (good && head_matches(s, maker->nonce) && find_doorbell(s, maker->pid)) {
         *segment_p = s;
         return WEFT_OK;
     }

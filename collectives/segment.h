@@ -31,7 +31,7 @@ enum { SEGMENT_BLOCKS = 10 << 10, SEGMENT_BLOCK = 2560 };
 enum { SEGMENT_WORD = 64, SEGMENT_WORDS = SEGMENT_MOST_MEMBERS / SEGMENT_WORD };
 
 /* What a member sleeps for: anything that another writes, or only room to go on. */
-enum segment_sleep { FOR_NEWS, FOR_ROOM, N_SLEEPS };
+enum segment_sleep { FOR_NEWS, FOR_SPACE, N_SLEEPS };
 
 struct segment_channel {
     _Alignas(SEGMENT_LINE) _Atomic uint64_t arrived;   /* members who have put in their part */

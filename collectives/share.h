@@ -44,7 +44,7 @@ bool weft__slots_over(const struct slot_run *run);
 /* Looks only. */
 bool weft__slots_may_move(const struct slot_run *run);
 /* Must others leave the slots before it puts in its next part? */
-bool weft__slots_want_room(const struct slot_run *run);
+bool weft__slots_need_space(const struct slot_run *run);
 /* Has the member of this place in the share not taken its part yet? */
 bool weft__slots_need(const struct slot_run *run, uint32_t index);
 

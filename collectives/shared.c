@@ -92,15 +92,15 @@ static void get_up(const struct coll_share *share, enum segment_sleep sleep) {
     if (atomic_load_explicit(word, memory_order_relaxed) & own) atomic_fetch_and(word, ~own);
 }
 
-static bool waits_for_room(const struct collective *c) {
-    return is_looked_at(c) && c->engine->wants_room && c->engine->wants_room(c);
+static bool waits_for_space(const struct collective *c) {
+    return is_looked_at(c) && c->engine->needs_space && c->engine->needs_space(c);
 }
 
 static void note_sleep(const weft_team_t *team) {
     lie_down(&team->share, FOR_NEWS);
     list_for_each(at, &team->active) {
-        if (!waits_for_room(list_of(at, struct collective, of_team))) continue;
-        lie_down(&team->share, FOR_ROOM);
+        if (!waits_for_space(list_of(at, struct collective, of_team))) continue;
+        lie_down(&team->share, FOR_SPACE);
         break;
     }
     atomic_thread_fence(memory_order_seq_cst);
@@ -109,7 +109,7 @@ static void note_sleep(const weft_team_t *team) {
 static void disarm(struct poller *poller) {
     weft_team_t *team = list_of(poller, weft_team_t, poller);
     get_up(&team->share, FOR_NEWS);
-    get_up(&team->share, FOR_ROOM);
+    get_up(&team->share, FOR_SPACE);
 }
 
 /* Asleep is said first and looked at once more afterwards; weft__shared_wake() does the same the

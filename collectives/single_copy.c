@@ -532,7 +532,7 @@ static void recall_offers(struct collective *c) {
 }
 
 const struct coll_engine weft__single_copy = {.prepare = prepare_copies,
-                                              .may_start = weft__blocks_may_start,
+                                              .prepare_start = weft__blocks_prepare_start,
                                               .start = weft__blocks_start,
                                               .advance = advance_copies,
                                               .needs = needs_copy,

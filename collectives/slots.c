@@ -242,7 +242,7 @@ static bool leave_slot(struct slot_run *run, const struct part *p) {
     uint64_t all = (p->round + 1) * share_of(run)->size;
     /* The last one out frees the channel; someone may sleep until then. */
     if (atomic_fetch_add_explicit(&p->channel->left, 1, memory_order_acq_rel) + 1 == all)
-        weft__shared_wake(run->team, FOR_ROOM);
+        weft__shared_wake(run->team, FOR_SPACE);
     return true;
 }
 
@@ -268,7 +268,7 @@ bool weft__slots_advance(struct slot_run *run) {
     return weft__slots_over(run);
 }
 
-bool weft__slots_want_room(const struct slot_run *run) {
+bool weft__slots_need_space(const struct slot_run *run) {
     if (run->entered == run->n_parts || run->entered - run->left == SEGMENT_CHANNELS) return false;
     struct part p = part_of(run, run->entered);
     return !only_reads(run) && !is_free(run, &p);
@@ -319,8 +319,8 @@ static bool may_move(const struct collective *c) {
     return weft__slots_may_move(&c->slots);
 }
 
-static bool wants_room(const struct collective *c) {
-    return weft__slots_want_room(&c->slots);
+static bool needs_space(const struct collective *c) {
+    return weft__slots_need_space(&c->slots);
 }
 
 static bool needs_slot(const struct collective *c, uint32_t rank) {
@@ -331,4 +331,4 @@ const struct coll_engine weft__slots = {.prepare = prepare_slot,
                                         .advance = advance_slot,
                                         .needs = needs_slot,
                                         .may_move = may_move,
-                                        .wants_room = wants_room};
+                                        .needs_space = needs_space};

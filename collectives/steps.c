@@ -55,19 +55,23 @@ static bool came_back(struct step_run *run, weft_status_t status) {
     return true;
 }
 
-static void advance_step(struct collective *c);
+static void advance_steps(struct collective *c);
 
-/* One that has asked for its counts goes on with its blocks. */
-static bool is_done(struct collective *c) {
-    while (c->asked && c->status == WEFT_OK && c->n_left == 0) {
-        weft__steps_take_known(c);
-        advance_step(c);
-    }
+static bool is_done(const struct collective *c) {
     return c->status == WEFT_OK && c->n_left == 0;
 }
 
+/* One that has asked for its counts goes on with its blocks. */
+static void advance_asked(struct collective *c) {
+    while (c->asked && is_done(c)) {
+        weft__steps_take_known(c);
+        advance_steps(c);
+    }
+}
+
 static void go_on(struct collective *c) {
-    advance_step(c);
+    advance_steps(c);
+    advance_asked(c);
     if (!is_done(c)) return;
     c->left = c->n_parts;
     weft__collective_finish(c);
@@ -379,7 +383,7 @@ static void take_step(struct collective *c, uint32_t i) {
 }
 
 /* A failure stops the collective, from wherever it is: nothing is begun after that. */
-static void advance_step(struct collective *c) {
+static void advance_steps(struct collective *c) {
     while (c->n_ready > 0 && c->status == WEFT_OK) take_step(c, c->ready[--c->n_ready]);
 }
 
@@ -395,9 +399,10 @@ void weft__steps_hand_over_early(struct collective *c) {
     }
 }
 
-static bool begin_step(struct collective *c) {
+static bool begin_steps(struct collective *c) {
     weft__steps_hand_over_early(c);
-    advance_step(c);
+    advance_steps(c);
+    advance_asked(c);
     return is_done(c);
 }
 
@@ -421,7 +426,7 @@ static bool needs_share(const struct collective *c, uint32_t rank) {
  * Is there a step that `rank` has to take part in, and has not? A step in flight is none: `rank`
  * sent its message, or was sent one, before it left, and the request's status decides.
  */
-static bool needs_step(const struct collective *c, uint32_t rank) {
+static bool needs_steps(const struct collective *c, uint32_t rank) {
     for (uint32_t i = 0; i < n_steps_of(c); i++) {
         const struct step *step = step_of(c, i);
         bool meets = step->verb == STEP_SEND || step->verb == STEP_RECV;
@@ -443,7 +448,7 @@ static bool awaits(const struct collective *c, uint32_t rank) {
 }
 
 const struct coll_engine weft__steps = {
-    .prepare = weft__steps_prepare, .advance = begin_step, .needs = needs_step, .awaits = awaits};
+    .prepare = weft__steps_prepare, .advance = begin_steps, .needs = needs_steps, .awaits = awaits};
 
 /* ---- with steps through the segment of this host --------------------------------------------- */
 
@@ -451,7 +456,7 @@ static bool advance_hosted(struct collective *c) {
     weft__steps_hand_over_early(c);
     for (bool moved = true; moved;) {
         moved = false;
-        advance_step(c);
+        advance_steps(c);
         for (uint32_t k = 0; k < c->n_slots && c->status == WEFT_OK; k++) {
             struct slot_run *run = &c->slots_of[k];
             if (!is_under_way(c, run) || !weft__slots_advance(run)) continue;
@@ -459,6 +464,7 @@ static bool advance_hosted(struct collective *c) {
             moved = true;
         }
     }
+    advance_asked(c);
     if (is_done(c)) c->left = c->n_parts;
     return is_done(c);
 }
@@ -469,15 +475,16 @@ static bool hosted_may_move(const struct collective *c) {
     return false;
 }
 
-static bool hosted_wants_room(const struct collective *c) {
+static bool hosted_needs_space(const struct collective *c) {
     for (uint32_t k = 0; k < c->n_slots; k++)
-        if (is_under_way(c, &c->slots_of[k]) && weft__slots_want_room(&c->slots_of[k])) return true;
+        if (is_under_way(c, &c->slots_of[k]) && weft__slots_need_space(&c->slots_of[k]))
+            return true;
     return false;
 }
 
 const struct coll_engine weft__hosted = {.prepare = weft__steps_prepare,
                                          .advance = advance_hosted,
-                                         .needs = needs_step,
+                                         .needs = needs_steps,
                                          .awaits = awaits,
                                          .may_move = hosted_may_move,
-                                         .wants_room = hosted_wants_room};
+                                         .needs_space = hosted_needs_space};

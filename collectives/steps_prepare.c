@@ -101,10 +101,10 @@ static weft_status_t take_kept(struct collective *c) {
 
 enum { FEW_STEPS = 32 };
 
-static bool make_step_room(struct collective *c) {
-    if (!c->room.step) c->room.step = weft__alloc(c, FEW_STEPS * sizeof *c->step, "steps");
-    c->room.ready = c->room.step ? weft__alloc(c, FEW_STEPS * sizeof *c->ready, "ready") : NULL;
-    return c->room.ready != NULL;
+static bool make_step_buffers(struct collective *c) {
+    if (!c->few.step) c->few.step = weft__alloc(c, FEW_STEPS * sizeof *c->step, "steps");
+    c->few.ready = c->few.step ? weft__alloc(c, FEW_STEPS * sizeof *c->ready, "ready") : NULL;
+    return c->few.ready != NULL;
 }
 
 /* Few steps have a place that the next collective takes over. */
@@ -112,13 +112,13 @@ static void take_steps(struct collective *c, uint32_t n) {
     if (n >= FEW_STEPS) {
         c->step = weft__alloc(c, (n + 1) * sizeof *c->step, "steps");
         c->ready = weft__alloc(c, (n + 1) * sizeof *c->ready, "ready");
-    } else if (c->room.ready || make_step_room(c)) {
-        c->step = c->room.step;
-        c->ready = c->room.ready;
+    } else if (c->few.ready || make_step_buffers(c)) {
+        c->step = c->few.step;
+        c->ready = c->few.ready;
     }
 }
 
-static weft_status_t take_room(struct collective *c) {
+static weft_status_t take_buffers(struct collective *c) {
     uint32_t n = c->plan->schedule->n_steps, shared = c->plan->schedule->n_shared;
     take_steps(c, n);
     if (shared) c->slots_of = weft__alloc(c, shared * sizeof *c->slots_of, "slots");
@@ -182,7 +182,7 @@ void weft__steps_take_known(struct collective *c) {
         weft__steps_release(c); /* of the asking */
         c->plan = plan;
         c->buffer[COLL_SCRATCH] = NULL;
-        st = take_room(c);
+        st = take_buffers(c);
     }
     if (st == WEFT_OK) st = set_steps(c);
     if (st < 0) {
@@ -204,7 +204,7 @@ weft_status_t weft__steps_prepare(struct collective *c) {
     c->joins = joins_now(c);
     st = asking ? get_asking_plan(c, asking) : get_plan(c->team, &c->call, c->joins, &c->plan);
     if (st < 0) return st;
-    st = take_room(c);
+    st = take_buffers(c);
     if (st == WEFT_OK) st = set_out(c);
     if (st < 0) weft__steps_release(c);
     return st;
@@ -264,7 +264,7 @@ void weft__steps_release(struct collective *c) {
     talloc_free(c->asked);
     c->asked = NULL;
     if (is_kept(c)) return;
-    if (c->step != c->room.step) {
+    if (c->step != c->few.step) {
         talloc_free(c->step);
         talloc_free(c->ready);
     }

@@ -10,10 +10,10 @@
 
 /* NULL: it is not there any more. */
 static weft_team_t *find_team(weft_worker_t *worker, const weft_team_t *pointer, uint64_t id) {
-    struct team_registry *room;
-    if (weft__team_registry(worker, &room) < 0) return NULL;
-    list_for_each(at, &room->teams) {
-        weft_team_t *team = list_of(at, weft_team_t, of_room);
+    struct team_registry *registry;
+    if (weft__team_registry(worker, &registry) < 0) return NULL;
+    list_for_each(at, &registry->teams) {
+        weft_team_t *team = list_of(at, weft_team_t, of_registry);
         if (team == pointer && team->id == id) return team;
     }
     return NULL;

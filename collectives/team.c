@@ -111,7 +111,7 @@ static weft_status_t begin_members(weft_team_t *team) {
     weft_status_t st = weft__team_read_records(team);
     if (st < 0) return st;
     weft__team_share(team);
-    weft__team_registry_adopt(team->room, team);
+    weft__team_registry_adopt(team->registry, team);
     return team->status < 0 ? team->status : weft__team_meet(team);
 }
 
@@ -180,7 +180,7 @@ static void connect_job(struct job *job) {
     weft_team_t *team = list_of(job, weft_team_t, connect);
     if (team->status < 0) return; /* failed or closed in the meantime */
     weft_status_t st = begin_members(team);
-    weft__team_registry_forget(team->room);
+    weft__team_registry_forget(team->registry);
     if (st < 0) weft__team_fail(team, st, team->rank);
 }
 
@@ -188,7 +188,7 @@ static void exchange_over(struct job *job) {
     weft_team_t *team = list_of(job, weft_team_t, exchange_over);
     if (team->exchanged < 0) {
         weft__team_fail(team, team->exchanged, team->rank);
-        weft__team_registry_forget(team->room);
+        weft__team_registry_forget(team->registry);
     } else {
         weft__fsm_step(&team->core.fsm, TEAM_EV_EXCHANGED);
     }
@@ -240,7 +240,7 @@ static void look_for_quiet(struct job *job) {
 
 static void gone(struct job *job) {
     weft_team_t *team = list_of(job, weft_team_t, gone);
-    struct team_registry *room = team->room;
+    struct team_registry *registry = team->registry;
     weft_done_fn closed = team->closed;
     void *arg = team->closed_arg;
     struct list *at;
@@ -254,8 +254,8 @@ static void gone(struct job *job) {
     else
         weft__free_later(team->reactor, team);
     if (closed) closed(WEFT_OK, arg);
-    weft__program_returned(room->reactor);
-    weft__team_registry_leave(room, team);
+    weft__program_returned(registry->reactor);
+    weft__team_registry_leave(registry, team);
 }
 
 weft_status_t weft__team_close(weft_team_t *team, const weft_op_t *op) {
@@ -326,21 +326,21 @@ static weft_status_t make_room(weft_team_t *team) {
     return WEFT_OK;
 }
 
-static uint64_t time_limit(struct team_registry *room, const weft_team_params_t *params) {
+static uint64_t time_limit(struct team_registry *registry, const weft_team_params_t *params) {
     uint64_t ms = params->collective_deadline_ms;
-    if (!ms) ms = weft__setting_u64(room->worker->context, SETTING_COLL_TIMEOUT);
+    if (!ms) ms = weft__setting_u64(registry->worker->context, SETTING_COLL_TIMEOUT);
     return ms * NS_PER_MS;
 }
 
 /* In zeroed memory. */
-static void init_team(weft_team_t *team, struct team_registry *room,
+static void init_team(weft_team_t *team, struct team_registry *registry,
                       const weft_team_params_t *params) {
-    team->room = room;
-    team->worker = team->opener = room->worker;
-    team->reactor = room->reactor;
+    team->registry = registry;
+    team->worker = team->opener = registry->worker;
+    team->reactor = registry->reactor;
     if (params->exchange) team->exchange = *params->exchange;
     team->exchanged = WEFT_IN_PROGRESS;
-    team->time_limit = time_limit(room, params);
+    team->time_limit = time_limit(registry, params);
     team->on_ready = params->on_ready;
     team->arg = params->arg;
     team->deadline.fire = deadline_passed;
@@ -350,7 +350,7 @@ static void init_team(weft_team_t *team, struct team_registry *room,
     team->release.run = look_for_release;
     team->quiet.run = look_for_quiet;
     team->gone.run = gone;
-    list_init(&team->of_room);
+    list_init(&team->of_registry);
     list_init(&team->agreements);
     list_init(&team->active);
     list_init(&team->idle);
@@ -363,9 +363,9 @@ static void init_team(weft_team_t *team, struct team_registry *room,
     fsm_init(&team->core.fsm, &port, TEAM_EXCHANGE, team->rank);
 }
 
-static weft_team_t *new_team(struct team_registry *room, const weft_team_params_t *params) {
-    weft_team_t *team = weft__new(room->reactor, weft_team_t);
-    if (team) init_team(team, room, params);
+static weft_team_t *new_team(struct team_registry *registry, const weft_team_params_t *params) {
+    weft_team_t *team = weft__new(registry->reactor, weft_team_t);
+    if (team) init_team(team, registry, params);
     return team;
 }
 
@@ -383,20 +383,20 @@ static void take_exchange(weft_team_t *team, const weft_exchange_t *exchange) {
 
 /* The exchange begins. After an error the team is as it was. */
 static weft_status_t begin_team(weft_team_t *team, const weft_team_params_t *params) {
-    struct team_registry *room = team->room;
+    struct team_registry *registry = team->registry;
     weft_status_t st = make_room(team);
     if (st == WEFT_OK) st = take_settings(team, params);
     if (st == WEFT_OK) st = weft__team_describe(team, params);
     if (st == WEFT_OK) st = start_deadline(team, params->deadline_ms);
     if (st < 0) goto fail;
-    list_append(&room->teams, &team->of_room);
+    list_append(&registry->teams, &team->of_registry);
     st = team->exchange.allgather(team->exchange.arg, team->worker, team->mine, MEMBER_RECORD_BYTES,
                                   team->all, exchange_done, team);
     weft__program_returned(team->reactor);
     if (st >= 0) return WEFT_OK;
-    list_remove(&team->of_room);
+    list_remove(&team->of_registry);
 fail:
-    weft__timer_stop(room->reactor, &team->deadline);
+    weft__timer_stop(registry->reactor, &team->deadline);
     weft__team_unshare(team);
     return st;
 }
@@ -408,10 +408,10 @@ static weft_status_t free_team(weft_team_t *team, weft_status_t st) {
 
 weft_status_t weft__team_create(weft_worker_t *opener, const weft_team_params_t *params,
                                 uint32_t epoch, weft_team_t **team_p) {
-    struct team_registry *room;
-    weft_status_t st = weft__team_registry(weft__worker_itself(opener), &room);
+    struct team_registry *registry;
+    weft_status_t st = weft__team_registry(weft__worker_itself(opener), &registry);
     if (st < 0) return st;
-    weft_team_t *team = new_team(room, params);
+    weft_team_t *team = new_team(registry, params);
     if (!team) return WEFT_ERR_NO_MEMORY;
     team->opener = opener;
     team->epoch = epoch;
@@ -433,7 +433,7 @@ void weft__team_stub_rest(struct stub *stub, weft_status_t status) {
     weft_team_t *team = stub->object, was = *team;
     talloc_free_children(team);
     memset(team, 0, sizeof *team);
-    init_team(team, was.room, stub->params);
+    init_team(team, was.registry, stub->params);
     team->opener = was.opener;
     team->stub = stub;
     team->worker = weft__stub_worker(status);
@@ -441,10 +441,10 @@ void weft__team_stub_rest(struct stub *stub, weft_status_t status) {
 
 weft_status_t weft__team_stub(weft_worker_t *opener, const weft_team_params_t *params,
                               weft_team_t **team_p) {
-    struct team_registry *room;
+    struct team_registry *registry;
     struct stub *stub;
-    weft_status_t st = weft__team_registry(weft__worker_itself(opener), &room);
-    weft_team_t *team = st == WEFT_OK ? new_team(room, params) : NULL;
+    weft_status_t st = weft__team_registry(weft__worker_itself(opener), &registry);
+    weft_team_t *team = st == WEFT_OK ? new_team(registry, params) : NULL;
     if (st < 0 || !team) return st < 0 ? st : WEFT_ERR_NO_MEMORY;
     st = weft__worker_stub_new(opener, STUB_TEAM, team, params, sizeof *params, &stub);
     if (st < 0) return free_team(team, st);
@@ -457,7 +457,7 @@ weft_status_t weft__team_stub(weft_worker_t *opener, const weft_team_params_t *p
 
 weft_status_t weft__team_stub_begin(struct stub *stub, const weft_exchange_t *exchange) {
     weft_team_t *team = stub->object;
-    team->worker = team->room->worker;
+    team->worker = team->registry->worker;
     take_exchange(team, exchange);
     weft_status_t st = begin_team(team, stub->params);
     if (st == WEFT_OK)

@@ -130,14 +130,14 @@ struct coll_order {
 
 struct weft_team {
     struct team_core core;
-    struct team_registry *room;
+    struct team_registry *registry;
     weft_worker_t *worker;
     weft_worker_t *opener; /* by whose lease its endpoints are opened; usually `worker` */
     struct stub *stub;     /* in associated mode; NULL: not */
     bool associated;       /* closed by the end of its association only */
     bool outlives, rested; /* its handle stays when it has closed; it has */
     struct reactor *reactor;
-    struct list of_room;
+    struct list of_registry;
 
     uint32_t rank, size, per_core, epoch;
     uint64_t id;          /* 0: the exchange is in progress */
@@ -312,21 +312,21 @@ void weft__team_await_release(weft_team_t *team);
 bool weft__team_all_released(const weft_team_t *team);
 void weft__team_close_eps(weft_team_t *team);
 
-/* ---- room.c */
+/* ---- registry.c */
 
-weft_status_t weft__team_registry(weft_worker_t *worker, struct team_registry **room_p);
+weft_status_t weft__team_registry(weft_worker_t *worker, struct team_registry **registry_p);
 /* The id of the team is known: delivers the messages that came before. */
-void weft__team_registry_adopt(struct team_registry *room, weft_team_t *team);
-void weft__team_registry_forget(struct team_registry *room);
-void weft__team_registry_leave(struct team_registry *room, weft_team_t *team);
+void weft__team_registry_adopt(struct team_registry *registry, weft_team_t *team);
+void weft__team_registry_forget(struct team_registry *registry);
+void weft__team_registry_leave(struct team_registry *registry, weft_team_t *team);
 /* A worker that closes goes on when the last team, and the last that joins, is gone. */
-void weft__team_registry_settle(struct team_registry *room);
+void weft__team_registry_settle(struct team_registry *registry);
 /* A message that is no step of a collective; its payload is copied. */
-void weft__coll_send_copy(struct team_registry *room, weft_ep_t *ep, enum coll_wire_id id,
+void weft__coll_send_copy(struct team_registry *registry, weft_ep_t *ep, enum coll_wire_id id,
                           const struct coll_wire *wire, const void *bytes, size_t len);
 /* Answers a LEAVE over the endpoint by which it came. This side's own endpoint to that member may
  * have been closed by the other's program. `from`: the rank of this side. */
-void weft__team_release(struct team_registry *room, weft_ep_t *ep, uint64_t team, uint32_t epoch,
-                        uint32_t from);
+void weft__team_release(struct team_registry *registry, weft_ep_t *ep, uint64_t team,
+                        uint32_t epoch, uint32_t from);
 
 #endif

@@ -52,7 +52,7 @@ static void send_to_joiner(const struct joiner *joiner, enum coll_wire_id id, we
         wire.from = team->size + joiner->place;
         wire.stream = team->growing->exchange.size;
     }
-    weft__coll_send_copy(team->room, joiner->ep, id, &wire, bytes, len);
+    weft__coll_send_copy(team->registry, joiner->ep, id, &wire, bytes, len);
 }
 
 static void joiner_closed(weft_status_t status, void *arg) {
@@ -272,9 +272,9 @@ static void take_part_alone(struct team_grow *g, weft_status_t status) {
 
 /* ---- messages -------------------------------------------------------------------------------- */
 
-static weft_team_t *find_growing(struct team_registry *room, const struct coll_wire *wire) {
-    list_for_each(at, &room->teams) {
-        weft_team_t *team = list_of(at, weft_team_t, of_room);
+static weft_team_t *find_growing(struct team_registry *registry, const struct coll_wire *wire) {
+    list_for_each(at, &registry->teams) {
+        weft_team_t *team = list_of(at, weft_team_t, of_registry);
         if (team->id && team->id == wire->team && team->epoch == wire->epoch) return team;
     }
     return NULL;
@@ -311,26 +311,26 @@ static weft_status_t add_joiner(weft_team_t *team, const struct coll_wire *wire,
     return WEFT_OK;
 }
 
-static void asked(struct team_registry *room, const struct coll_wire *wire, weft_ep_t *ep,
+static void asked(struct team_registry *registry, const struct coll_wire *wire, weft_ep_t *ep,
                   const weft_am_t *am) {
-    weft_team_t *team = find_growing(room, wire);
+    weft_team_t *team = find_growing(registry, wire);
     weft_status_t st = team ? add_joiner(team, wire, am) : WEFT_ERR_CLOSED;
     if (st == WEFT_OK) return;
     struct coll_wire no = *wire;
     no.tag = (uint32_t)st;
-    weft__coll_send_copy(room, ep, COLL_WIRE_WELCOME, &no, NULL, 0);
+    weft__coll_send_copy(registry, ep, COLL_WIRE_WELCOME, &no, NULL, 0);
 }
 
-void weft__grow_message(struct team_registry *room, unsigned id, const struct coll_wire *wire,
+void weft__grow_message(struct team_registry *registry, unsigned id, const struct coll_wire *wire,
                         weft_ep_t *ep, weft_am_t *am) {
     if (id == COLL_WIRE_JOIN) {
-        asked(room, wire, ep, am);
+        asked(registry, wire, ep, am);
         return;
     }
-    weft_team_t *team = find_growing(room, wire);
+    weft_team_t *team = find_growing(registry, wire);
     struct joiner *joiner = team ? find_joiner(team, wire->seq) : NULL;
     if (!joiner) {
-        weft__count(room->reactor)->coll_dropped++;
+        weft__count(registry->reactor)->coll_dropped++;
     } else if (id == COLL_WIRE_FORGET) {
         weft__fsm_step(&joiner->core.fsm, JOINER_EV_GONE);
     } else {

@@ -10,8 +10,8 @@
 
 struct join {
     struct join_core core;
-    struct list of_room;
-    struct team_registry *room;
+    struct list of_registry;
+    struct team_registry *registry;
     weft_worker_t *opener; /* by whose lease the endpoints are opened */
     weft_ep_t *ep;         /* NULL: closed */
     uint64_t team;         /* that grows */
@@ -32,13 +32,13 @@ struct join {
 /* ---- its end --------------------------------------------------------------------------------- */
 
 static void free_if_over(struct join *join) {
-    struct team_registry *room = join->room;
+    struct team_registry *registry = join->registry;
     if (!join_is_over(&join->core.fsm) || join->ep || join->n_receiving ||
         weft__job_queued(&join->make) || weft__job_queued(&join->notify))
         return;
-    list_remove(&join->of_room);
-    weft__free_later(room->reactor, join);
-    weft__team_registry_settle(room);
+    list_remove(&join->of_registry);
+    weft__free_later(registry->reactor, join);
+    weft__team_registry_settle(registry);
 }
 
 static void ep_closed(weft_status_t status, void *arg) {
@@ -56,7 +56,7 @@ static void close_ep(struct join *join) {
 static void notify_join(struct job *job) {
     struct join *join = list_of(job, struct join, notify);
     join->params.on_ready(NULL, join->status, join->params.arg);
-    weft__program_returned(join->room->reactor);
+    weft__program_returned(join->registry->reactor);
     free_if_over(join);
 }
 
@@ -81,9 +81,9 @@ static void deadline_passed(struct timer *timer) {
     stop_join(join, WEFT_ERR_TIMED_OUT);
 }
 
-void weft__joins_stop(struct team_registry *room) {
-    list_for_each_safe(at, next, &room->joins) {
-        stop_join(list_of(at, struct join, of_room), WEFT_ERR_CLOSED);
+void weft__joins_stop(struct team_registry *registry) {
+    list_for_each_safe(at, next, &registry->joins) {
+        stop_join(list_of(at, struct join, of_registry), WEFT_ERR_CLOSED);
     }
 }
 
@@ -91,7 +91,7 @@ void weft__joins_stop(struct team_registry *room) {
 
 static void send_to_member(struct join *join, enum coll_wire_id id, const void *bytes, size_t len) {
     struct coll_wire wire = {.team = join->team, .epoch = join->epoch, .seq = join->number};
-    weft__coll_send_copy(join->room, join->ep, id, &wire, bytes, len);
+    weft__coll_send_copy(join->registry, join->ep, id, &wire, bytes, len);
 }
 
 static weft_status_t exchange_records(void *arg, weft_worker_t *worker, const void *mine,
@@ -136,8 +136,8 @@ static void on_effect(struct fsm *m, unsigned effect) {
     struct join *join = list_of(m, struct join, core.fsm);
     switch ((enum join_effect)effect) {
     case JOIN_FX_MAKE:
-        weft__timer_stop(join->room->reactor, &join->deadline);
-        weft__job_post(join->room->reactor, &join->make);
+        weft__timer_stop(join->registry->reactor, &join->deadline);
+        weft__job_post(join->registry->reactor, &join->make);
         break;
     case JOIN_FX_GIVE:
         if (join->exchanging)
@@ -145,11 +145,11 @@ static void on_effect(struct fsm *m, unsigned effect) {
         end_exchange(join, WEFT_OK);
         break;
     case JOIN_FX_FAIL:
-        weft__timer_stop(join->room->reactor, &join->deadline);
+        weft__timer_stop(join->registry->reactor, &join->deadline);
         if (join->made)
             end_exchange(join, join->status);
         else
-            weft__job_post(join->room->reactor, &join->notify);
+            weft__job_post(join->registry->reactor, &join->notify);
         break;
     case JOIN_FX_FORGET: send_to_member(join, COLL_WIRE_FORGET, NULL, 0); break;
     case JOIN_FX_CLOSE: close_ep(join); break;
@@ -159,18 +159,18 @@ static void on_effect(struct fsm *m, unsigned effect) {
 
 static void on_fail(struct fsm *m, unsigned event, enum fsm_verb why) {
     struct join *join = list_of(m, struct join, core.fsm);
-    weft__log(join->room->worker->context, WEFT_LOG_WARN, "collectives", "joining: %s in %s",
+    weft__log(join->registry->worker->context, WEFT_LOG_WARN, "collectives", "joining: %s in %s",
               weft__join_machine.event_name[event], fsm_state_name(m));
-    if (why == FSM_VIOL) weft__count(join->room->reactor)->violations++;
+    if (why == FSM_VIOL) weft__count(join->registry->reactor)->violations++;
 }
 
 static const struct fsm_port port = {&weft__join_machine, on_effect, on_fail};
 
 /* ---- messages -------------------------------------------------------------------------------- */
 
-static struct join *find_join(struct team_registry *room, const struct coll_wire *wire) {
-    list_for_each(at, &room->joins) {
-        struct join *join = list_of(at, struct join, of_room);
+static struct join *find_join(struct team_registry *registry, const struct coll_wire *wire) {
+    list_for_each(at, &registry->joins) {
+        struct join *join = list_of(at, struct join, of_registry);
         if (join->number == wire->seq && join->team == wire->team && join->epoch == wire->epoch)
             return join;
     }
@@ -233,11 +233,11 @@ static void take_records(struct join *join, const struct coll_wire *wire, weft_a
     if (st != WEFT_IN_PROGRESS) join_received(st, join);
 }
 
-void weft__join_message(struct team_registry *room, unsigned id, const struct coll_wire *wire,
+void weft__join_message(struct team_registry *registry, unsigned id, const struct coll_wire *wire,
                         weft_am_t *am) {
-    struct join *join = find_join(room, wire);
+    struct join *join = find_join(registry, wire);
     if (!join)
-        weft__count(room->reactor)->coll_dropped++;
+        weft__count(registry->reactor)->coll_dropped++;
     else if (id == COLL_WIRE_WELCOME)
         welcomed(join, wire);
     else
@@ -247,16 +247,16 @@ void weft__join_message(struct team_registry *room, unsigned id, const struct co
 /* ---- its beginning --------------------------------------------------------------------------- */
 
 static weft_status_t join_ask(struct join *join, const struct coll_invitation *invitation) {
-    struct team_registry *room = join->room;
+    struct team_registry *registry = join->registry;
     weft_ep_params_t params = {.on_error = ep_lost, .arg = join};
     uint8_t address[INVITATION_ADDRESS_MOST];
     size_t len = sizeof address;
     uint64_t ms = join->params.deadline_ms;
-    if (!ms) ms = weft__setting_u64(room->worker->context, SETTING_TEAM_TIMEOUT);
-    weft_status_t st = weft_worker_address(room->worker, address, &len);
+    if (!ms) ms = weft__setting_u64(registry->worker->context, SETTING_TEAM_TIMEOUT);
+    weft_status_t st = weft_worker_address(registry->worker, address, &len);
     if (st == WEFT_OK)
-        st = weft__timer_start(room->reactor, &join->deadline,
-                               weft__now(room->reactor) + ms * NS_PER_MS);
+        st = weft__timer_start(registry->reactor, &join->deadline,
+                               weft__now(registry->reactor) + ms * NS_PER_MS);
     if (st == WEFT_OK)
         st = weft_connect_address(join->opener, invitation->address, invitation->address_len,
                                   &params, &join->ep);
@@ -267,29 +267,29 @@ static weft_status_t join_ask(struct join *join, const struct coll_invitation *i
 
 weft_status_t weft__team_join(weft_worker_t *opener, const void *bytes, size_t len,
                               const weft_team_params_t *params) {
-    struct team_registry *room;
+    struct team_registry *registry;
     struct coll_invitation invitation;
     if (!weft__invitation_read(bytes, len, &invitation))
         return weft__fail(WEFT_ERR_ADDRESS, "invitation: the bytes are none");
-    weft_status_t st = weft__team_registry(weft__worker_itself(opener), &room);
+    weft_status_t st = weft__team_registry(weft__worker_itself(opener), &registry);
     if (st < 0) return st;
-    struct join *join = weft__new(room->reactor, struct join);
+    struct join *join = weft__new(registry->reactor, struct join);
     if (!join) return WEFT_ERR_NO_MEMORY;
-    join->room = room;
+    join->registry = registry;
     join->opener = opener;
     join->team = invitation.team;
     join->epoch = invitation.epoch;
-    join->number = (uint32_t)weft__random(room->reactor);
+    join->number = (uint32_t)weft__random(registry->reactor);
     join->params = *params;
     join->deadline.fire = deadline_passed;
     join->make.run = make_team;
     join->notify.run = notify_join;
     fsm_init(&join->core.fsm, &port, JOIN_ASKING, join->number);
-    list_append(&room->joins, &join->of_room);
+    list_append(&registry->joins, &join->of_registry);
     st = join_ask(join, &invitation);
     if (st < 0) {
-        weft__timer_stop(room->reactor, &join->deadline);
-        list_remove(&join->of_room);
+        weft__timer_stop(registry->reactor, &join->deadline);
+        list_remove(&join->of_registry);
         talloc_free(join);
     }
     return st;

@@ -84,7 +84,7 @@ static void release_member(weft_team_t *team, struct member *member) {
     member->leave_ep = 0;
     team->n_outstanding--;
     /* A member that closed its end, too, waits for nothing. */
-    if (ep) weft__team_release(team->room, ep, team->id, team->epoch, team->rank);
+    if (ep) weft__team_release(team->registry, ep, team->id, team->epoch, team->rank);
 }
 
 void weft__team_answer(weft_team_t *team) {
@@ -99,7 +99,7 @@ static void send_notified(weft_team_t *team, enum coll_wire_id id, uint32_t to, 
                           const uint8_t *notified) {
     struct coll_wire wire = {
         .team = team->id, .epoch = team->epoch, .seq = leaves, .from = team->rank};
-    weft__coll_send_copy(team->room, team->member[to].ep, id, &wire, notified,
+    weft__coll_send_copy(team->registry, team->member[to].ep, id, &wire, notified,
                          notified_bytes(team));
 }
 
@@ -146,9 +146,10 @@ bool weft__team_all_released(const weft_team_t *team) {
 
 /* Members that do not answer hold a close up for as long as any other step of it. */
 void weft__team_await_release(weft_team_t *team) {
-    uint64_t spin = weft__setting_u64(team->worker->context, SETTING_CLOSE_TIMEOUT) * NS_PER_MS;
+    uint64_t timeout_ns =
+        weft__setting_u64(team->worker->context, SETTING_CLOSE_TIMEOUT) * NS_PER_MS;
     weft_status_t st =
-        weft__timer_start(team->reactor, &team->deadline, weft__now(team->reactor) + spin);
+        weft__timer_start(team->reactor, &team->deadline, weft__now(team->reactor) + timeout_ns);
     if (st < 0) weft__fsm_step(&team->core.fsm, TEAM_EV_FAIL);
     weft__team_settle(team);
 }

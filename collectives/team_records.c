@@ -29,17 +29,17 @@ static void describe_cores(struct member_record *record) {
 }
 
 /* Asked once a worker: it takes 10 us. The namespace of a process stays, its user may not. */
-static uint64_t host_of(struct team_registry *room) {
+static uint64_t host_of(struct team_registry *registry) {
     uid_t user = geteuid();
-    if (!room->host || room->host_user != user) room->host = weft__team_host();
-    room->host_user = user;
-    return room->host;
+    if (!registry->host || registry->host_user != user) registry->host = weft__team_host();
+    registry->host_user = user;
+    return registry->host;
 }
 
 weft_status_t weft__team_describe(weft_team_t *team, const weft_team_params_t *params) {
     weft_context_t *context = team->worker->context;
     struct member_record record = {.nonce = weft__random(team->reactor),
-                                   .host = host_of(team->room),
+                                   .host = host_of(team->registry),
                                    .ranks_per_core = params->ranks_per_core,
                                    .eager = team->eager,
                                    .slot = weft__setting_u64(context, SETTING_COLL_SLOT) /

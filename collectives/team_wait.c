@@ -11,8 +11,8 @@ static void note_status(weft_status_t status, void *arg) {
 }
 
 /* Of a team that is NULL the operation itself says so. */
-static weft_status_t may_wait(const weft_team_t *team) {
-    return team ? weft__worker_may_wait(team->worker) : WEFT_OK;
+static weft_status_t check_wait(const weft_team_t *team) {
+    return team ? weft__worker_check_wait(team->worker) : WEFT_OK;
 }
 
 /* ---- teams that are made --------------------------------------------------------------------- */
@@ -43,7 +43,7 @@ weft_status_t weft_team_create_wait(weft_worker_t *worker, const weft_exchange_t
     weft_team_params_t params = {.exchange = exchange, .on_ready = note_made, .arg = &made};
     weft_team_t *team;
     if (!team_p) REFUSE("team_p", "NULL");
-    weft_status_t st = worker ? weft__worker_may_wait(worker) : WEFT_OK;
+    weft_status_t st = worker ? weft__worker_check_wait(worker) : WEFT_OK;
     if (st == WEFT_OK) st = weft_team_create(worker, &params, &team);
     return st < 0 ? st : wait_for_team(worker, &made, team_p);
 }
@@ -53,7 +53,7 @@ weft_status_t weft_team_grow_wait(weft_team_t *team, uint32_t inviter, uint32_t 
     struct made made = {NULL, WEFT_IN_PROGRESS};
     weft_team_params_t params = {.on_ready = note_made, .arg = &made};
     if (!team_p) REFUSE("team_p", "NULL");
-    weft_status_t st = may_wait(team);
+    weft_status_t st = check_wait(team);
     if (st == WEFT_OK) st = weft_team_grow(team, inviter, n, &params);
     return st < 0 ? st : wait_for_team(team->worker, &made, team_p);
 }
@@ -63,7 +63,7 @@ weft_status_t weft_team_join_wait(weft_worker_t *worker, const void *invitation,
     struct made made = {NULL, WEFT_IN_PROGRESS};
     weft_team_params_t params = {.on_ready = note_made, .arg = &made};
     if (!team_p) REFUSE("team_p", "NULL");
-    weft_status_t st = worker ? weft__worker_may_wait(worker) : WEFT_OK;
+    weft_status_t st = worker ? weft__worker_check_wait(worker) : WEFT_OK;
     if (st == WEFT_OK) st = weft_team_join(worker, invitation, len, &params);
     return st < 0 ? st : wait_for_team(worker, &made, team_p);
 }
@@ -73,7 +73,7 @@ weft_status_t weft_team_split_wait(weft_team_t *parent, uint32_t colour, uint32_
     struct made made = {NULL, WEFT_IN_PROGRESS};
     weft_team_params_t params = {.on_ready = note_made, .arg = &made};
     if (!team_p) REFUSE("team_p", "NULL");
-    weft_status_t st = may_wait(parent);
+    weft_status_t st = check_wait(parent);
     if (st == WEFT_OK) st = weft_team_split(parent, colour, key, &params);
     return st < 0 ? st : wait_for_team(parent->worker, &made, team_p);
 }
@@ -83,7 +83,7 @@ weft_status_t weft_team_subset_wait(weft_team_t *parent, const weft_team_map_t *
     struct made made = {NULL, WEFT_IN_PROGRESS};
     weft_team_params_t params = {.on_ready = note_made, .arg = &made};
     if (!team_p) REFUSE("team_p", "NULL");
-    weft_status_t st = may_wait(parent);
+    weft_status_t st = check_wait(parent);
     if (st == WEFT_OK) st = weft_team_subset(parent, map, &params);
     return st < 0 ? st : wait_for_team(parent->worker, &made, team_p);
 }
@@ -92,7 +92,7 @@ weft_status_t weft_team_shrink_wait(weft_team_t *team, weft_team_t **team_p) {
     struct made made = {NULL, WEFT_IN_PROGRESS};
     weft_team_params_t params = {.on_ready = note_made, .arg = &made};
     if (!team_p) REFUSE("team_p", "NULL");
-    weft_status_t st = may_wait(team);
+    weft_status_t st = check_wait(team);
     if (st == WEFT_OK) st = weft_team_shrink(team, &params);
     return st < 0 ? st : wait_for_team(team->worker, &made, team_p);
 }
@@ -102,7 +102,7 @@ weft_status_t weft_team_shrink_wait(weft_team_t *team, weft_team_t **team_p) {
 weft_status_t weft_team_agree_wait(weft_team_t *team, uint64_t *flags_p, uint64_t *lost) {
     weft_status_t outcome = WEFT_IN_PROGRESS;
     weft_op_t op = {.done = note_status, .arg = &outcome};
-    weft_status_t st = may_wait(team);
+    weft_status_t st = check_wait(team);
     if (st == WEFT_OK) st = weft_team_agree(team, flags_p, lost, &op);
     return st == WEFT_IN_PROGRESS ? weft__worker_wait_for(team->worker, &outcome) : st;
 }
@@ -112,7 +112,7 @@ weft_status_t weft_team_close_wait(weft_team_t *team) {
     weft_op_t op = {.done = note_status, .arg = &outcome};
     if (!team) REFUSE("team", "NULL");
     weft_worker_t *worker = team->worker;
-    weft_status_t st = may_wait(team);
+    weft_status_t st = check_wait(team);
     if (st == WEFT_OK) st = weft_team_close(team, &op);
     return st == WEFT_IN_PROGRESS ? weft__worker_wait_for(worker, &outcome) : st;
 }

@@ -22,7 +22,7 @@ void weft__passed_init(struct passed *passed, weft_resource_kind_t kind, const c
     strncpy(passed->name, name, sizeof passed->name - 1);
 }
 
-static bool is_sent(const struct passed *passed, unsigned n_fds) {
+static bool is_well_formed(const struct passed *passed, unsigned n_fds) {
     if (passed->kind >= WEFT_N_RESOURCE_KINDS) return false;
     if (passed->kind == WEFT_RESOURCE_MEMORY)
         return n_fds == 0 && passed->len == passed->device.len;
@@ -39,7 +39,7 @@ weft_status_t weft__passed_read(const void *bytes, size_t len, unsigned n_fds,
     if (passed.abi != WEFT_RESOURCE_ABI)
         return weft__fail(WEFT_ERR_VERSION_MISMATCH, "the sender has version %u of the layout",
                           passed.abi);
-    if (!is_sent(&passed, n_fds))
+    if (!is_well_formed(&passed, n_fds))
         return weft__fail(WEFT_ERR_PROTOCOL, "kind %u with %u descriptors is no resource",
                           passed.kind, n_fds);
     passed.name[sizeof passed.name - 1] = 0;

@@ -54,14 +54,14 @@ static void send_frame(struct gather *g, uint32_t rank, enum run_type type, cons
     if (len > 0) s->send(s->arg, rank, payload, len);
 }
 
-static void refuse_member(struct gather *g, uint32_t rank) {
+static void refuse_rank(struct gather *g, uint32_t rank) {
     uint32_t why = (uint32_t)g->round.why;
     uint8_t bytes[4] = {(uint8_t)why, (uint8_t)(why >> 8), (uint8_t)(why >> 16),
                         (uint8_t)(why >> 24)};
     send_frame(g, rank, RUN_DENIED, bytes, sizeof bytes);
 }
 
-static void effect_member(struct fsm *m, unsigned what) {
+static void on_effect(struct fsm *m, unsigned what) {
     struct gather *g = (struct gather *)m;
     struct run_server *s = g->server;
     switch (what) {
@@ -74,21 +74,21 @@ static void effect_member(struct fsm *m, unsigned what) {
         break;
     case ROUND_FX_REFUSE_ALL:
         for (uint32_t i = 0; i < s->size; i++)
-            if (has_joined(g, i)) refuse_member(g, i);
+            if (has_joined(g, i)) refuse_rank(g, i);
         break;
-    case ROUND_FX_REFUSE_ONE: refuse_member(g, g->joiner); break;
+    case ROUND_FX_REFUSE_ONE: refuse_rank(g, g->joiner); break;
     default: break;
     }
 }
 
 /* Only an answered round would say so, and it is forgotten at once. */
-static void fail_member(struct fsm *m, unsigned event, enum fsm_verb why) {
+static void on_fail(struct fsm *m, unsigned event, enum fsm_verb why) {
     (void)event;
     (void)why;
     ((struct gather *)m)->round.why = WEFT_ERR_INTERNAL;
 }
 
-static const struct fsm_port port = {&weft__round_machine, effect_member, fail_member};
+static const struct fsm_port port = {&weft__round_machine, on_effect, on_fail};
 
 /* ---- rounds ---------------------------------------------------------------------------------- */
 
@@ -119,7 +119,7 @@ static bool someone_is_missing_for_good(const struct gather *g) {
     return false;
 }
 
-static struct gather *find_member(struct run_server *s, uint32_t number) {
+static struct gather *find_round(struct run_server *s, uint32_t number) {
     struct gather *g = s->rounds;
     while (g && g->number != number) g = g->next;
     return g;
@@ -154,7 +154,7 @@ static weft_status_t contribute(struct run_server *s, uint32_t rank) {
     struct rank *from = &s->ranks[rank];
     const struct run_frame *frame = &from->frame;
     if (frame->round != from->next) return WEFT_ERR_PROTOCOL;
-    struct gather *g = find_member(s, frame->round);
+    struct gather *g = find_round(s, frame->round);
     weft_status_t st = g ? WEFT_OK : open_round(s, frame->round, frame->len, &g);
     if (st < 0) return st;
 
@@ -180,8 +180,8 @@ static weft_status_t took_header(struct run_server *s, struct rank *from) {
 }
 
 /* Takes what belongs to the frame at hand; returns how much that was, or an error. */
-static ssize_t take_member(struct run_server *s, struct rank *from, const uint8_t *data,
-                           size_t len) {
+static ssize_t take_bytes(struct run_server *s, struct rank *from, const uint8_t *data,
+                          size_t len) {
     bool header = from->have < RUN_HEADER;
     size_t end = header ? RUN_HEADER : RUN_HEADER + from->frame.len;
     size_t n = len < end - from->have ? len : end - from->have;
@@ -206,7 +206,7 @@ weft_status_t weft__run_server_bytes(struct run_server *s, uint32_t rank, const 
     struct rank *from = &s->ranks[rank];
     const uint8_t *at = data;
     while (len > 0 && !from->gone) {
-        ssize_t n = take_member(s, from, at, len);
+        ssize_t n = take_bytes(s, from, at, len);
         if (n < 0) return (weft_status_t)n;
         weft_status_t st = finish_frame(s, rank);
         if (st < 0) return st;

@@ -26,9 +26,9 @@ static inline int connected(int *fd, int most) {
 
 /* As if the kernel had lost it: with a reset, or with an unannounced end. */
 static inline void kill_socket(int fd, bool reset) {
-    struct sockaddr noop = {.sa_family = AF_UNSPEC};
+    struct sockaddr unspecified = {.sa_family = AF_UNSPEC};
     if (reset)
-        connect(fd, &noop, sizeof noop);
+        connect(fd, &unspecified, sizeof unspecified);
     else
         shutdown(fd, SHUT_RDWR);
 }

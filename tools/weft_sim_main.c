@@ -49,7 +49,7 @@ struct opts {
     bool one, trace, minimise, first, mesh, many, only_hash;
 };
 
-static void send_msg(const char *what, const struct verdict *verdict) {
+static void print_verdict(const char *what, const struct verdict *verdict) {
     printf("%s: %s%s; trace hash %016" PRIx64 "; %" PRIu64 " operations, %" PRIu64
            " packets, %.3f s of virtual time; lanes: %" PRIu64 " promoted, %" PRIu64
            " demoted, %" PRIu64 " switches\n",
@@ -64,11 +64,11 @@ static int run_plan(const struct opts *opts, struct plan *plan, const char *name
         world_run(plan, &verdict, opts->trace ? stdout : NULL);
     else
         apart_run(plan, &verdict);
-    send_msg(name, &verdict);
+    print_verdict(name, &verdict);
     if (verdict.failed && opts->minimise) {
         minimise(plan, &verdict, stderr);
         plan_print(plan, stdout);
-        send_msg("what is left of it", &verdict);
+        print_verdict("what is left of it", &verdict);
     }
     plan_free(plan);
     return verdict.failed;

@@ -173,7 +173,7 @@ static void on_word(const char *word, size_t len, void *arg) {
         die("counting", WEFT_ERR_NO_MEMORY);
 }
 
-static void notify_progress(struct app *app) {
+static void send_progress(struct app *app) {
     uint64_t sent[2] = {app->rank, app->read_by[app->rank]};
     must(weft_am_send(app->outlets[0].ep, AM_PROGRESS, sent, sizeof sent, NULL, 0, NULL),
          "progress");
@@ -209,7 +209,7 @@ static void read_share(struct app *app) {
         uint64_t now = weft_worker_now(app->worker);
         if (now - notified_at < 50000000) continue;
         notified_at = now;
-        notify_progress(app);
+        send_progress(app);
     }
     if (app->corrupt == (int)app->rank) on_word("and", 3, app);
     send_combined(app);

@@ -5,12 +5,13 @@ static uint64_t bytes_of(const struct coll_shape *shape) {
     return shape->count * shape->width;
 }
 
-/* The lower ranks' part is the left operand, everywhere: then all members compute the same, bit
- * for bit. */
 /* What is reduced, in the order of the ranks. */
 struct operands {
     struct coll_ref left, right;
 };
+
+/* The lower ranks' part is the left operand, everywhere: then all members compute the same, bit
+ * for bit. */
 static struct operands in_order(struct coll_ref mine, struct coll_ref theirs, bool theirs_left) {
     return theirs_left ? (struct operands){theirs, mine} : (struct operands){mine, theirs};
 }

@@ -28,8 +28,8 @@ struct choice {
     char why[256];
 };
 
-static void note_connection(struct choice *c, const char *format, const char *name, double ns,
-                            const char *why) {
+static void note_choice(struct choice *c, const char *format, const char *name, double ns,
+                        const char *why) {
     size_t used = strlen(c->why);
     snprintf(c->why + used, sizeof c->why - used, format, used ? "; " : "", name, ns, why);
 }
@@ -54,8 +54,8 @@ static weft_status_t look(const struct weft_worker *worker, struct iface *iface,
 }
 
 /* Chooses the cheapest interface that reaches the peer and has not failed; `why` lists all. */
-static void choose_connection(struct weft_worker *worker, const struct address *address,
-                              const struct tries *tries, struct choice *choice) {
+static void choose_iface(struct weft_worker *worker, const struct address *address,
+                         const struct tries *tries, struct choice *choice) {
     double best = 0;
     *choice = (struct choice){0};
     for (uint32_t i = 0; i < address->n; i++) {
@@ -65,8 +65,8 @@ static void choose_connection(struct weft_worker *worker, const struct address *
         if (!iface) continue;
         double ns = weft__protocol_iface_ns(&iface->attr);
         weft_status_t st = look(worker, iface, entry, tries, &why);
-        note_connection(choice, "%s%s costs %.0f ns a KiB: %s", iface->transport->name, ns,
-                        st == WEFT_OK ? "reaches it" : why);
+        note_choice(choice, "%s%s costs %.0f ns a KiB: %s", iface->transport->name, ns,
+                    st == WEFT_OK ? "reaches it" : why);
         double first = first_cost(worker, iface);
         if (st < 0 || (choice->iface && first >= best)) continue;
         choice->iface = iface;
@@ -89,7 +89,7 @@ static weft_status_t make_opts(struct link *link, struct link_opts opts, const v
                                size_t len) {
     weft_status_t st = WEFT_OK;
     if (opts.survives || opts.heartbeat_ms) link->flags |= WIRE_HELLO_EXTRA;
-    if (opts.heartbeat_ms) st = weft__heartbeat_opts(link, opts.heartbeat_ms);
+    if (opts.heartbeat_ms) st = weft__heartbeat_new(link, opts.heartbeat_ms);
     if (st == WEFT_OK && opts.survives) {
         link->flags |= WIRE_HELLO_SURVIVES;
         st = weft__retain_begin(link, address, len);
@@ -195,7 +195,7 @@ static weft_status_t link_to_address(struct weft_worker *worker, const void *byt
     if (*link_p) return WEFT_OK;
 
     for (;;) {
-        choose_connection(worker, &address, &start->tries, &choice);
+        choose_iface(worker, &address, &start->tries, &choice);
         if (!choice.iface) return none_left(&start->tries, choice.why);
         st = dial_choice(worker, address.worker, &choice, start, link_p);
         if (st == WEFT_OK) return WEFT_OK;
@@ -254,7 +254,7 @@ static weft_status_t link_to_uri(struct weft_worker *worker, const char *uri,
     return st;
 }
 
-static weft_status_t dial_connection(struct weft_ep *ep) {
+static weft_status_t dial_start(struct weft_ep *ep) {
     struct link *link;
     struct ep_start *start = ep->start;
     weft_status_t st = start->dial_len
@@ -266,8 +266,8 @@ static weft_status_t dial_connection(struct weft_ep *ep) {
 
 /* ---- the public calls */
 
-static weft_status_t check_connection(const struct weft_worker *worker,
-                                      const weft_ep_params_t *params) {
+static weft_status_t check_params(const struct weft_worker *worker,
+                                  const weft_ep_params_t *params) {
     weft_status_t st = weft__worker_check(worker);
     if (st < 0) return st;
     if ((unsigned)params->error_mode > WEFT_ERRORS_FAILOVER)
@@ -286,7 +286,7 @@ static weft_status_t keep_start(struct weft_ep *ep, const void *to, size_t len,
     ep->start->ep = ep;
     weft__tries_begin(&ep->start->tries);
     ep->start->notified = params->on_ready;
-    ep->start->redial = may_be_dialed_again(to, len) ? dial_connection : NULL;
+    ep->start->redial = may_be_dialed_again(to, len) ? dial_start : NULL;
     ep->start->arg = params->arg;
     ep->start->dial_len = len;
     ep->start->mode = params->error_mode;
@@ -308,14 +308,14 @@ weft_status_t weft__ep_connect(struct weft_ep *ep, const void *to, size_t len,
     ep->arg = params->arg;
     weft_status_t st = keep_start(ep, to, len, params);
     if (st == WEFT_OK) st = bound_start(ep, params->connect_timeout_ms);
-    if (st == WEFT_OK) st = dial_connection(ep);
+    if (st == WEFT_OK) st = dial_start(ep);
     if (st < 0) return st;
     weft__fsm_step(&ep->core.fsm, EP_EV_CONNECT);
     weft__ep_dialed(ep);
     return WEFT_OK;
 }
 
-/* As dial_connection, with a link that exists. */
+/* As dial_start, with a link that exists. */
 static weft_status_t connect_by(struct weft_ep *ep, struct link *link,
                                 const weft_ep_params_t *params) {
     ep->on_error = params->on_error;
@@ -364,7 +364,7 @@ static weft_status_t connect_ep(struct weft_worker *worker, const void *to, size
     struct weft_ep *ep;
     const struct lease *lease = worker->lease;
     worker = weft__worker_itself(worker);
-    weft_status_t st = check_connection(worker, params);
+    weft_status_t st = check_params(worker, params);
     if (st == WEFT_OK) st = weft__ep_new(worker, &ep);
     if (st < 0) return st;
     if (lease) weft__ep_hold_lease(ep, lease);

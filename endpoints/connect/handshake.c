@@ -70,7 +70,7 @@ static bool takes_role(struct link *link, const struct wire_hello *hello, enum l
     return true;
 }
 
-static bool is_let_in(struct link *link, const struct wire_hello *hello) {
+static bool admit_dialer(struct link *link, const struct wire_hello *hello) {
     bool is_rail = hello->flags & WIRE_HELLO_RAIL,
          is_lane = hello->flags & WIRE_HELLO_LANE && !is_rail;
     if (hello->flags & WIRE_HELLO_RESUME) {
@@ -97,7 +97,7 @@ static bool is_let_in(struct link *link, const struct wire_hello *hello) {
 }
 
 static void hello_from_dialer(struct link *link, const struct wire_hello *hello) {
-    if (!is_let_in(link, hello)) return;
+    if (!admit_dialer(link, hello)) return;
     bool beside = hello->worker == link->worker->id || link->flags & WIRE_HELLO_EXTRA;
     struct link *duplicate = beside ? NULL : weft__link_duplicate(link);
     if (duplicate)

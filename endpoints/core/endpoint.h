@@ -29,7 +29,7 @@ struct ep_ops {
     weft_status_t (*stream_send)(struct weft_ep *ep, const weft_iov_t *iov, size_t n_iov,
                                  size_t *sent_p, const weft_op_t *op);
     /* WEFT_OK: a receive of its stream may wait */
-    weft_status_t (*stream_may_wait)(struct weft_ep *ep);
+    weft_status_t (*stream_check_wait)(struct weft_ep *ep);
 };
 
 /* Notices to the program, in this order. DRAINED is internal: no request is left, and the close

@@ -28,7 +28,7 @@ void weft__ep_stub_rest(struct stub *stub, weft_status_t status) {
     ep->arg = stub;
 }
 
-static void free_ep(struct stub *stub) {
+static void free_stub(struct stub *stub) {
     weft__slab_put(&stub->worker->pools.eps, stub->object);
 }
 
@@ -47,7 +47,7 @@ weft_status_t weft__ep_stub(struct weft_worker *worker, const weft_ep_params_t *
         weft__slab_put(&itself->pools.eps, ep);
         return st;
     }
-    stub->closing = free_ep;
+    stub->closing = free_stub;
     weft__ep_stub_rest(stub, WEFT_ERR_NOT_ASSOCIATED);
     *ep_p = ep;
     return WEFT_OK;
@@ -55,7 +55,7 @@ weft_status_t weft__ep_stub(struct weft_worker *worker, const weft_ep_params_t *
 
 weft_status_t weft__ep_stub_close(weft_ep_t *ep) {
     struct stub *stub = ep->arg;
-    free_ep(stub);
+    free_stub(stub);
     weft__worker_stub_gone(stub);
     return WEFT_OK;
 }

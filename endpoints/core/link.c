@@ -97,14 +97,14 @@ void weft__link_carry(struct link *link, struct lane *lane) {
 
 /* ---- control messages */
 
-static size_t pack_link(void *to, void *arg) {
+static size_t pack_message(void *to, void *arg) {
     const struct wire_message *m = arg;
     memcpy(to, m->bytes, m->len);
     return m->len;
 }
 
 weft_status_t weft__lane_send_ctrl(struct lane *lane, const struct wire_message *m) {
-    return lane->ops->am_bcopy(lane, m->id, pack_link, (void *)(uintptr_t)m);
+    return lane->ops->am_bcopy(lane, m->id, pack_message, (void *)(uintptr_t)m);
 }
 
 /* A retained lane recognises HELLO, which it must not retain, when it packs the message. */
@@ -415,7 +415,7 @@ static void drop_lane(struct lane *lane) {
     lane->ops->close(lane, false);
 }
 
-static char *copy_link(const void *parent, const char *text) {
+static char *copy_text(const void *parent, const char *text) {
     size_t size = strlen(text) + 1;
     char *kept = weft__alloc(parent, size, "text");
     return kept ? memcpy(kept, text, size) : NULL;
@@ -424,7 +424,7 @@ static char *copy_link(const void *parent, const char *text) {
 weft_status_t weft__link_dial(struct weft_worker *worker, struct lane *lane, uint64_t peer,
                               const char *uri, const char *why, struct link **link_p) {
     struct link *link;
-    char *own_why = share_reason(worker, why), *own_uri = uri ? copy_link(worker, uri) : NULL;
+    char *own_why = share_reason(worker, why), *own_uri = uri ? copy_text(worker, uri) : NULL;
     weft_status_t st =
         own_why && (own_uri || !uri) ? new_link(worker, lane, &link) : WEFT_ERR_NO_MEMORY;
     if (st < 0) {

@@ -10,14 +10,14 @@ static void send_msg(struct link *link, enum lane_kind kind) {
     (kind == LANE_HEARTBEAT ? weft__link_answer : weft__link_control)(link, &m);
 }
 
-static void wait(struct heartbeat *heartbeat) {
+static void start_timer(struct heartbeat *heartbeat) {
     struct reactor *reactor = heartbeat->link->worker->reactor;
     heartbeat->due = weft__now(reactor) + (uint64_t)heartbeat->ms * NS_PER_MS / HEARTBEAT_TICKS;
-    /* It cannot fail: weft__heartbeat_opts reserved the timer. */
+    /* It cannot fail: weft__heartbeat_new reserved the timer. */
     (void)weft__timer_start(reactor, &heartbeat->timer, heartbeat->due);
 }
 
-static void is_silent(struct link *link) {
+static void lose_silent_link(struct link *link) {
     weft__link_lose(link,
                     weft__fail(WEFT_ERR_PEER_FAILED,
                                "the peer has not answered heartbeats for %u ms (heartbeat_ms)",
@@ -40,14 +40,14 @@ static void tick(struct timer *timer) {
     heartbeat->silent = has_received(heartbeat) ? 0 : heartbeat->silent + 1;
     heartbeat->received = (uint32_t)link->received;
     heartbeat->answered = false;
-    wait(heartbeat);
+    start_timer(heartbeat);
     if (heartbeat->silent == 1) send_msg(link, LANE_HEARTBEAT_ASK);
     if (heartbeat->silent <= HEARTBEAT_TICKS) return;
     heartbeat->silent = 0;
-    is_silent(link);
+    lose_silent_link(link);
 }
 
-weft_status_t weft__heartbeat_opts(struct link *link, uint32_t ms) {
+weft_status_t weft__heartbeat_new(struct link *link, uint32_t ms) {
     struct reactor *reactor = link->worker->reactor;
     struct heartbeat *heartbeat =
         weft__link_ext(link) ? weft__new(link->worker, struct heartbeat) : NULL;
@@ -68,7 +68,7 @@ weft_status_t weft__heartbeat_opts(struct link *link, uint32_t ms) {
 void weft__heartbeat_begin(struct link *link) {
     if (!link->more->heartbeat) return;
     if (link->peer_flags & WIRE_HELLO_ANSWERS)
-        wait(link->more->heartbeat);
+        start_timer(link->more->heartbeat);
     else
         weft__log_limited(link->worker->context, WEFT_LOG_WARN, "endpoints",
                           "a peer of an older version answers no heartbeats");

@@ -25,7 +25,7 @@ struct heartbeat {
 };
 
 /* For a link that is being dialed. It goes with the link. */
-weft_status_t weft__heartbeat_opts(struct link *link, uint32_t ms);
+weft_status_t weft__heartbeat_new(struct link *link, uint32_t ms);
 /* The link is up. */
 void weft__heartbeat_begin(struct link *link);
 void weft__heartbeat_free(struct link *link);

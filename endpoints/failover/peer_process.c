@@ -24,7 +24,7 @@ void weft__watch_process(struct link *link) {
     weft__link_control(link, &m);
 }
 
-static void lose_process(struct timer *timer) {
+static void lose_link(struct timer *timer) {
     struct process_watch *in = list_of(timer, struct process_watch, ended);
     weft__link_lose(
         in->link, weft__fail(WEFT_ERR_PEER_FAILED, "the peer's process %u ended", in->process.pid));
@@ -35,7 +35,7 @@ static void peer_process_ended(struct process *process) {
     struct reactor *reactor = in->link->worker->reactor;
     weft__process_unwatch(reactor, process);
     if (weft__timer_start(reactor, &in->ended, weft__now(reactor) + PROCESS_WATCHED_LAST) < 0)
-        lose_process(&in->ended);
+        lose_link(&in->ended);
 }
 
 void weft__watch_process_lane(const struct link *link, struct lane *raw) {
@@ -52,7 +52,7 @@ static void watch(struct link *link, const struct lane_process *notified) {
     in->process =
         (struct process){.ended = peer_process_ended, .host = notified->host, .pid = notified->pid};
     in->link = link;
-    in->ended.fire = lose_process;
+    in->ended.fire = lose_link;
     link->more->process_watch = in;
     if (!weft__process_watch(reactor, &in->process)) {
         peer_process_ended(&in->process);

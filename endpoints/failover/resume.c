@@ -39,7 +39,7 @@ static void drop_lane(struct retain *r) {
     weft__retain_end_run(r);
     r->lane.ops = &weft__retain_ops_shut;
     r->raw = NULL;
-    /* The close would empty the queue, too, so no test can find this missing. */
+    /* The queue of a lane holds no entry of a link that has let go of it. */
     if (r->waits) raw->ops->pending_remove(raw, &r->raw_pending);
     r->waits = false;
     r->asked = false;
@@ -257,7 +257,7 @@ static void peer_ended(struct process *process) {
 static void lazy_over(struct timer *timer) {
     struct retain *r = list_of(timer, struct retain, lazy);
     r->ack_due = true;
-    weft__retain_words(r);
+    weft__retain_send_acks(r);
 }
 
 /* ---- the port -------------------------------------------------------------------------------- */
@@ -421,7 +421,7 @@ static void job(struct job *j) {
     else if (r->fails)
         weft__link_lose(r->link, why_given_up(r));
     else
-        weft__retain_words(r);
+        weft__retain_send_acks(r);
 }
 
 /* ---- birth and death ------------------------------------------------------------------------- */

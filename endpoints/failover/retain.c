@@ -17,7 +17,7 @@ static struct reactor *reactor_of(const struct retain *r) {
 }
 
 /* A handshake belongs to the lane that carries it. */
-static bool is_word(uint8_t id) {
+static bool is_hello(uint8_t id) {
     return id == WIRE_HELLO;
 }
 
@@ -249,7 +249,7 @@ static weft_status_t am_bcopy(struct lane *l, uint8_t id, size_t (*pack)(void *t
     struct retain_block *b = r->log.last;
     struct retained *m;
     weft_status_t st = WEFT_OK;
-    if (is_word(id)) {
+    if (is_hello(id)) {
         st = r->raw->ops->am_bcopy(r->raw, id, pack, arg);
         return st == WEFT_OK ? st : retain_refused(r, st);
     }
@@ -275,8 +275,8 @@ static size_t gather_retained(void *to, void *arg) {
     return g->header_len + len;
 }
 
-static weft_status_t expose_retained(struct retain *r, uint8_t id, const struct lane_zcopy *msg,
-                                     struct completion *completion) {
+static weft_status_t zcopy_retained(struct retain *r, uint8_t id, const struct lane_zcopy *msg,
+                                    struct completion *completion) {
     struct retained *m;
     size_t size = retained_size(msg->header_len, true, msg->n_iov),
            len = weft__iov_len(msg->iov, msg->n_iov) + msg->header_len;
@@ -305,7 +305,7 @@ static weft_status_t am_zcopy(struct lane *l, uint8_t id, const struct lane_zcop
                               struct completion *completion) {
     size_t len = msg->header_len + weft__iov_len(msg->iov, msg->n_iov);
     if (len > RETAIN_COPY || len > l->iface->attr.max_bcopy)
-        return expose_retained(weft__retain_of(l), id, msg, completion);
+        return zcopy_retained(weft__retain_of(l), id, msg, completion);
     return am_bcopy(l, id, gather_retained, (void *)msg);
 }
 
@@ -361,7 +361,7 @@ static weft_status_t resend(struct retain *r) {
     return WEFT_OK;
 }
 
-/* ---- words ----------------------------------------------------------------------------------- */
+/* ---- acknowledgements ------------------------------------------------------------------------ */
 
 /* False: no room. */
 static bool send_msg(struct retain *r, enum lane_kind kind, uint64_t count) {
@@ -375,7 +375,7 @@ static bool ack_can_wait(const struct retain *r) {
     return r->placement && r->unacked_cost < RETAIN_ACK_PLACEMENT;
 }
 
-static bool send_all(struct retain *r) {
+static bool send_acks(struct retain *r) {
     if (r->ack_due && !ack_can_wait(r)) {
         if (!send_msg(r, LANE_ACK, r->core.delivered)) return false;
         r->ack_due = false;
@@ -399,7 +399,7 @@ void weft__retain_request(struct retain *r) {
 
 static weft_status_t retain_go(struct retain *r) {
     r->raw_full = false;
-    if (!send_all(r)) return WEFT_NO_RESOURCE;
+    if (!send_acks(r)) return WEFT_NO_RESOURCE;
     weft_status_t st = r->lane.ops == &weft__retain_ops_open ? WEFT_OK : resend(r);
     if (st != WEFT_OK) return st;
     while (pending_queue_retry(&r->queue)) continue;
@@ -423,7 +423,7 @@ void weft__retain_pump(struct retain *r) {
         r->raw->ops->pending_add(r->raw, &r->raw_pending);
 }
 
-void weft__retain_words(struct retain *r) {
+void weft__retain_send_acks(struct retain *r) {
     if (r->ack_due || r->ask_due || (pending_queue_waits(&r->queue) && !r->log_full))
         weft__retain_pump(r);
 }
@@ -465,7 +465,7 @@ static const struct lane_buffer_ops buffer_ops = {.reclaim = weft__retain_reclai
     {                                                                                      \
         .am_short = short_, .am_bcopy = bcopy, .am_zcopy = zcopy, .flush = flush_retained, \
         .pending_add = pending_add, .pending_remove = pending_remove,                      \
-        .recv_msg = weft__retain_notify, .pause = pause_raw,                               \
+        .recv_msg = weft__retain_set_handlers, .pause = pause_raw,                         \
         .place_stop = weft__retain_place_stop, .close = weft__retain_close,                \
         .describe = describe_retained, .buffer = &buffer_ops                               \
     }

@@ -56,8 +56,7 @@ struct retain {
     bool letting_go;            /* within weft__retain_let_go: do not queue */
     bool runs;                  /* copies are sent from the log */
 
-    /* receiving */
-    /* cost of unacknowledged received messages; acknowledge at notify_at */
+    /* receiving: the cost of messages not acknowledged yet; acknowledge at notify_at */
     uint64_t unacked_cost, notify_at;
     uint32_t placement; /* id of the message that is being placed; 0: none */
 
@@ -135,7 +134,7 @@ extern const struct lane_ops weft__retain_ops_open, weft__retain_ops_shut;
 void weft__retain_close(struct lane *lane, bool flush);
 /* its messages go to the link from now on */
 void weft__retain_recv(struct retain *r, struct lane *raw);
-void weft__retain_notify(
+void weft__retain_set_handlers(
     struct lane *lane,
     const lane_am_fn *others); /* receive counted messages; NULL: the handlers of the interface */
 void weft__retain_place_stop(struct lane *lane, uint32_t placement);
@@ -155,7 +154,7 @@ void weft__retain_came_home(struct retain_log *log);
 /* the next message to send is the first retained one */
 void weft__retain_rewind(struct retain *r);
 void weft__retain_request(struct retain *r); /* requests an acknowledgement */
-void weft__retain_words(struct retain *r);
+void weft__retain_send_acks(struct retain *r);
 /* Called within a turn: a lane failed; it lacks memory to send again what is kept, which ends the
  * link after failover.timeout; it has sent all of that; the log is empty. */
 void weft__retain_broke(struct retain *r, weft_status_t status);

@@ -78,7 +78,7 @@ static void acknowledged(struct retain *r, const void *data, size_t len) {
     weft__retain_pump(r);
 }
 
-static void was_asked(struct retain *r, const void *data, size_t len) {
+static void take_ack_request(struct retain *r, const void *data, size_t len) {
     struct lane_count ask;
     if (!weft__lane_read_count(data, len, &ask) || ask.count) {
         weft__link_violation(r->link, "acknowledgement request");
@@ -96,7 +96,7 @@ static void received_lane(struct lane *raw, unsigned id, const void *data, size_
     struct retain *r = link->more->retain;
     switch (weft__lane_kind(data, len)) {
     case LANE_ACK: acknowledged(r, data, len); break;
-    case LANE_ACK_ASK: was_asked(r, data, len); break;
+    case LANE_ACK_ASK: take_ack_request(r, data, len); break;
     default: recv_counted(raw, WIRE_LANE, data, len); break; /* counted like any message */
     }
 }
@@ -119,7 +119,7 @@ void weft__retain_recv(struct retain *r, struct lane *raw) {
     raw->ops->recv_msg(raw, handlers);
 }
 
-void weft__retain_notify(struct lane *l, const lane_am_fn *others) {
+void weft__retain_set_handlers(struct lane *l, const lane_am_fn *others) {
     l->handlers = others;
     weft__retain_of(l)->up = others ? others : l->iface->up->am;
 }

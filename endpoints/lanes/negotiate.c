@@ -25,7 +25,7 @@ static bool adopt_negotiation(const struct lane_negotiation *b) {
     weft__tracking_wake(b->lanes->worker);
     return adopted;
 }
-static void recv_score(const struct lane_negotiation *b, uint64_t score) {
+static void note_peer_score(const struct lane_negotiation *b, uint64_t score) {
     weft__usage_min_score(usage_of(b), b->link, score);
     weft__tracking_wake(b->lanes->worker);
 }
@@ -117,7 +117,7 @@ static void run_later(struct job *job) {
 }
 
 /* Cannot fail: room in the heap was reserved with the negotiation. */
-static void wait(struct lane_negotiation *b, uint64_t ns) {
+static void start_timer(struct lane_negotiation *b, uint64_t ns) {
     struct reactor *r = b->lanes->worker->reactor;
     (void)weft__timer_start(r, &b->timer, weft__now(r) + ns);
 }
@@ -132,7 +132,7 @@ static void negotiate_rest(struct lane_negotiation *b) {
     b->wait_ms = 0;
     weft__usage_release(usage_of(b), b->link);
     weft__usage_min_score(usage_of(b), b->link, 0);
-    wait(b, ns + weft__random(lanes->worker->reactor) % (ns / 4 + 1));
+    start_timer(b, ns + weft__random(lanes->worker->reactor) % (ns / 4 + 1));
 }
 
 static void expect(struct lane_negotiation *b) {
@@ -175,12 +175,12 @@ static void negotiate_effect(struct fsm *m, unsigned effect) {
     case NEGOTIATE_FX_CANCEL_JOIN: weft__switch_cancel(b->link); break;
     case NEGOTIATE_FX_GO_BACK: go_back(b); break;
     case NEGOTIATE_FX_MAKE_ROOM: make_room(b); break;
-    case NEGOTIATE_FX_WAIT: wait(b, lanes->reply_timeout); break;
-    case NEGOTIATE_FX_MIN_HOLD: wait(b, lanes->min_hold); break;
+    case NEGOTIATE_FX_WAIT: start_timer(b, lanes->reply_timeout); break;
+    case NEGOTIATE_FX_MIN_HOLD: start_timer(b, lanes->min_hold); break;
     case NEGOTIATE_FX_REST: negotiate_rest(b); break;
     case NEGOTIATE_FX_NO_TIMEOUT: weft__timer_stop(lanes->worker->reactor, &b->timer); break;
     case NEGOTIATE_FX_NOTIFY_FAST: lanes->worker->count->lanes_promoted++; break;
-    case NEGOTIATE_FX_NOTIFY_SETTLED: wait(b, lanes->review); break;
+    case NEGOTIATE_FX_NOTIFY_SETTLED: start_timer(b, lanes->review); break;
     case NEGOTIATE_FX_NOTIFY_BASE: lanes->worker->count->lanes_demoted++; break;
     case NEGOTIATE_N_EFFECTS: break;
     }
@@ -203,7 +203,7 @@ static void negotiate_fail(struct fsm *m, unsigned event, enum fsm_verb why) {
 
 static bool is_idle(const struct lanes *lanes, uint64_t score) {
     uint64_t floor = weft__setting_u64(lanes->worker->context, SETTING_LANES_MIN_RATE);
-    return weft__usage_heartbeats(lanes->worker->tracking->usage, floor, score);
+    return weft__usage_outscores(lanes->worker->tracking->usage, floor, score);
 }
 
 /* The tracker demoted it. It stays while it carries traffic and no other link waits for the
@@ -222,7 +222,7 @@ static void review(struct lane_negotiation *b) {
         return;
     }
     if (seen / 2 > b->notified || seen < b->notified / 2) send_score(b);
-    wait(b, b->lanes->review);
+    start_timer(b, b->lanes->review);
 }
 
 /* The lane has joined or failed, and the event follows within this turn: too late to cancel. */
@@ -351,7 +351,7 @@ static enum negotiate_event weigh(struct lane_negotiation *b, const struct lane_
         b->n.why = (uint8_t)why;
         return NEGOTIATE_EV_ASK_NO;
     }
-    recv_score(b, ask->score);
+    note_peer_score(b, ask->score);
     enum negotiate_answer answer =
         weft__lanes_answer(lanes, b->kind, weft__usage_score(usage_of(b), b->link));
     if (answer == ANSWER_FULL) b->n.why = LANE_DENIED_FULL;
@@ -407,7 +407,7 @@ static void denial_received(struct lane_negotiation *b, const struct lane_deny *
 
 /* Ignored if the link has no other lane any more. */
 static void score_received(struct lane_negotiation *b, const struct lane_score *score) {
-    if (negotiate_has_lane(&b->n.fsm)) recv_score(b, score->score);
+    if (negotiate_has_lane(&b->n.fsm)) note_peer_score(b, score->score);
 }
 
 /* Whether a reply belongs to the last request. */

@@ -64,7 +64,7 @@ struct lane_negotiation *weft__lanes_weakest(const struct lanes *lanes, uint8_t 
         weakest = b;
         least = its;
     }
-    return weakest && weft__usage_heartbeats(usage, score, least) ? weakest : NULL;
+    return weakest && weft__usage_outscores(usage, score, least) ? weakest : NULL;
 }
 
 enum negotiate_answer weft__lanes_answer(const struct lanes *lanes, uint8_t kind, uint64_t score) {

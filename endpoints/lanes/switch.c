@@ -302,7 +302,7 @@ static struct switching *switching_of(struct link *link) {
     return s;
 }
 
-static weft_status_t may_join(struct link *link) {
+static weft_status_t check_join(struct link *link) {
     if (!link_is_up(&link->core.fsm) || link->more->main) return WEFT_ERR_CLOSED;
     struct switching *s = switching_of(link);
     if (!s) return WEFT_ERR_NO_MEMORY;
@@ -310,7 +310,7 @@ static weft_status_t may_join(struct link *link) {
 }
 
 weft_status_t weft__switch_expect(struct link *link, const struct iface *iface, uint32_t number) {
-    weft_status_t st = may_join(link);
+    weft_status_t st = check_join(link);
     if (st < 0) return st;
     link->more->switching->number = number;
     link->more->switching->expected = iface;
@@ -329,7 +329,7 @@ weft_status_t weft__switch_dial(struct link *link, struct iface *iface, const vo
                                 size_t len, bool scarce, uint32_t number) {
     struct lane *lane;
     struct link *aux_link;
-    weft_status_t st = may_join(link);
+    weft_status_t st = check_join(link);
     if (st == WEFT_OK) st = dial_switch(iface, address, len, scarce, &lane);
     if (st == WEFT_OK)
         st = weft__link_dial(link->worker, lane, link->peer, NULL, "another lane", &aux_link);
@@ -419,7 +419,7 @@ static void aux_link_ends(struct link *aux_link) {
     s->status = aux_link->status < 0 ? aux_link->status : WEFT_ERR_PEER_FAILED;
     if (has_joined(s)) {
         uint8_t i = index_of(s, aux_link->lanes[0]);
-        enum switch_event event = weft__switch_loss_is(&s->core, i, false);
+        enum switch_event event = weft__switch_loss_event(&s->core, i, false);
         s->lost = aux_link->lanes[0];
         if (event == SWITCH_EV_OTHER_LOST) (void)detach(s, i);
         weft__switch_step(&s->core, event);
@@ -437,7 +437,7 @@ void weft__switch_lane_down(struct link *link, struct lane *lane, weft_status_t 
         return;
     }
     uint8_t i = index_of(s, lane);
-    enum switch_event event = weft__switch_loss_is(&s->core, i, status == WEFT_ERR_PEER_CLOSED);
+    enum switch_event event = weft__switch_loss_event(&s->core, i, status == WEFT_ERR_PEER_CLOSED);
     if (s->pending_at == lane) s->pending_at = NULL; /* purged */
     s->status = status;
     s->lost = lane;
@@ -470,7 +470,7 @@ static void received_end(struct switching *s, struct lane *lane, const void *dat
     struct lane_end end;
     enum switch_event event = SWITCH_EV_END_WRONG;
     if (weft__lane_read_end(data, len, &end) && end.sent >= s->sent_there && !s->taking) {
-        event = weft__switch_end_is(&s->core, index_of(s, lane), end.epoch);
+        event = weft__switch_end_event(&s->core, index_of(s, lane), end.epoch);
         s->sent_there = end.sent;
     }
     /* BACK may still be in the queue of the peer, behind its END. */
@@ -482,7 +482,8 @@ static void received_end(struct switching *s, struct lane *lane, const void *dat
 static void received_drained(struct switching *s, const void *data, size_t len) {
     struct lane_one one;
     bool read = weft__lane_read_one(data, len, &one);
-    step_switch(s, read ? weft__switch_drained_is(&s->core, one.epoch) : SWITCH_EV_DRAINED_WRONG);
+    step_switch(s,
+                read ? weft__switch_drained_event(&s->core, one.epoch) : SWITCH_EV_DRAINED_WRONG);
 }
 
 void weft__switch_received(struct link *link, struct lane *lane, const void *data, size_t len) {

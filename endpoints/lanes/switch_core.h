@@ -46,9 +46,9 @@ void weft__switch_step(struct switch_core *c, enum switch_event event);
 bool weft__switch_awaits_drained(const struct switch_core *c);
 
 /* The event that an END or a DRAINED with this epoch is. */
-enum switch_event weft__switch_end_is(const struct switch_core *c, uint8_t lane, uint32_t epoch);
-enum switch_event weft__switch_drained_is(const struct switch_core *c, uint32_t epoch);
+enum switch_event weft__switch_end_event(const struct switch_core *c, uint8_t lane, uint32_t epoch);
+enum switch_event weft__switch_drained_event(const struct switch_core *c, uint32_t epoch);
 /* The event of the loss of a lane; `parted`: the peer closed it in good order. */
-enum switch_event weft__switch_loss_is(const struct switch_core *c, uint8_t lane, bool parted);
+enum switch_event weft__switch_loss_event(const struct switch_core *c, uint8_t lane, bool parted);
 
 #endif

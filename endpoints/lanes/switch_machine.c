@@ -89,28 +89,29 @@ static bool have_both_moved(const struct switch_core *c) {
     return switch_out_is_drained(&c->way_out) && switch_in_has_taken(&c->way_in);
 }
 
-static enum switch_event done_is(const struct switch_core *c) {
+static enum switch_event done_event(const struct switch_core *c) {
     if (c->out == c->base) return SWITCH_EV_DONE_HOME;
     return switch_in_is_closed(&c->way_in) ? SWITCH_EV_DONE_LOST : SWITCH_EV_DONE_AWAY;
 }
 
 void weft__switch_step(struct switch_core *c, enum switch_event event) {
     weft__fsm_step(&c->fsm, event);
-    if (have_both_moved(c)) weft__fsm_step(&c->fsm, done_is(c));
+    if (have_both_moved(c)) weft__fsm_step(&c->fsm, done_event(c));
 }
 
-enum switch_event weft__switch_end_is(const struct switch_core *c, uint8_t lane, uint32_t epoch) {
+enum switch_event weft__switch_end_event(const struct switch_core *c, uint8_t lane,
+                                         uint32_t epoch) {
     if (lane != c->in || epoch != c->epoch_in + 1) return SWITCH_EV_END_WRONG;
     return c->lost ? SWITCH_EV_END_LOST : SWITCH_EV_END;
 }
 
-enum switch_event weft__switch_drained_is(const struct switch_core *c, uint32_t epoch) {
+enum switch_event weft__switch_drained_event(const struct switch_core *c, uint32_t epoch) {
     return epoch == c->epoch_out ? SWITCH_EV_DRAINED : SWITCH_EV_DRAINED_WRONG;
 }
 
 /* The loss of a lane in use may lose an END, a DRAINED, or messages of ours: the link cannot go
  * on. */
-enum switch_event weft__switch_loss_is(const struct switch_core *c, uint8_t lane, bool parted) {
+enum switch_event weft__switch_loss_event(const struct switch_core *c, uint8_t lane, bool parted) {
     if (parted && lane == c->out && lane != c->in) return SWITCH_EV_OUT_CLOSED;
     if (lane == c->out || lane == c->in) return SWITCH_EV_USED_LOST;
     if (!weft__switch_awaits_drained(c)) return SWITCH_EV_OTHER_LOST;

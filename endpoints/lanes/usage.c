@@ -340,7 +340,7 @@ bool weft__usage_promoted(const struct usage *u, const void *key) {
     return e && e->promoted;
 }
 
-bool weft__usage_heartbeats(const struct usage *u, uint64_t challenger, uint64_t incumbent) {
+bool weft__usage_outscores(const struct usage *u, uint64_t challenger, uint64_t incumbent) {
     return (double)challenger * 100 > (double)incumbent * u->p.factor;
 }
 

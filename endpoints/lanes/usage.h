@@ -83,7 +83,7 @@ uint64_t weft__usage_seen(const struct usage *u, const void *key);
 bool weft__usage_noted(const struct usage *u, const void *key);
 bool weft__usage_promoted(const struct usage *u, const void *key);
 /* Whether the score of a challenger beats an incumbent by the factor. */
-bool weft__usage_heartbeats(const struct usage *u, uint64_t challenger, uint64_t incumbent);
+bool weft__usage_outscores(const struct usage *u, uint64_t challenger, uint64_t incumbent);
 /* Iterates over the noted links: `at` begins at 0. NULL at the end. */
 void *weft__usage_next(const struct usage *u, uint32_t *at);
 uint32_t weft__usage_n_promoted(const struct usage *u);

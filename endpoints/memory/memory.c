@@ -12,7 +12,7 @@
 
 /* The handle is the program's until all who waited for it have been notified. */
 static void free_reported(weft_mem_t *mem) {
-    if (mem->untold) return;
+    if (mem->n_unreported) return;
     if (mem->outlives)
         mem->rested = true;
     else
@@ -346,14 +346,14 @@ void weft__mem_stub_leave(struct stub *stub) {
     mem->of = NULL;
 }
 
-static void part_region(struct weft_request *req) {
+static void leave_region(struct weft_request *req) {
     weft_mem_t *mem = req->recv.mem;
-    if (mem && --mem->untold == 0 && memory_is_gone(&mem->core.fsm)) free_reported(mem);
+    if (mem && --mem->n_unreported == 0 && memory_is_gone(&mem->core.fsm)) free_reported(mem);
     if (req->group) weft__op_group_one_less(req->group, WEFT_OK);
 }
 
 static const struct request_kind memory_kind = {
-    .name = "release or revocation of a region", .moves_none = true, .release = part_region};
+    .name = "release or revocation of a region", .moves_none = true, .release = leave_region};
 
 /* Revokes the keys that peers hold. WEFT_OK, or IN_PROGRESS and `op` completes when that is
  * done. */
@@ -368,7 +368,7 @@ weft_status_t weft__mem_withdraw(weft_mem_t *mem, bool for_good, const weft_op_t
         return WEFT_OK;
     }
     req->recv.mem = mem;
-    mem->untold++;
+    mem->n_unreported++;
     weft__request_queue(req, &mem->waiting);
     return WEFT_IN_PROGRESS;
 }

@@ -24,7 +24,7 @@ struct weft_mem {
     struct stub *stub;      /* in associated mode, while it has no resource; NULL: not */
     struct list of_worker;  /* in worker->memory.all */
     struct list waiting;    /* requests that wait for SETTLED */
-    uint32_t untold;        /* requests of `waiting` whose callback is still due */
+    uint32_t n_unreported;  /* requests of `waiting` whose callback is still due */
     struct list placements; /* placements into it that are under way */
     struct list served;     /* gets of peers that wait for the lane */
     struct md_mem *md[MEMORY_IFACES];

@@ -298,8 +298,8 @@ static inline void handle(const struct am_handler *handler, const struct am_recv
 }
 
 static inline const struct am_handler *handler_of(const struct weft_worker *worker, unsigned id) {
-    static const struct am_handler noop;
-    return LIKELY(id < AM_ID_END) ? &worker->am[id] : &noop;
+    static const struct am_handler no_handler;
+    return LIKELY(id < AM_ID_END) ? &worker->am[id] : &no_handler;
 }
 
 /* The handler left the payload, or the id has no handler: the sender's operation ends with
@@ -310,7 +310,7 @@ static void refuse_payload(struct link *link, const struct am_recv_desc *arrival
     struct weft_worker *worker = link->worker;
     bool of_program = offer->am_id <= WEFT_AM_ID_MAX;
     char peer[PEER_ROOM];
-    weft__refuse_offer(link, offer->request, of_program ? WEFT_ERR_REJECTED : WEFT_OK);
+    weft__offer_fin(link, offer->request, of_program ? WEFT_ERR_REJECTED : WEFT_OK);
     if (!of_program) return;
     worker->count->am_refused++;
     if (!weft__log_wants(worker->context, WEFT_LOG_WARN)) return;

@@ -32,7 +32,7 @@ static struct late_receive *late_of(const struct submit_args *args) {
 static void refuse_late(const struct late_receive *late, weft_status_t status) {
     struct weft_ep *ep = late->link ? weft__idmap_find(&late->worker->eps, late->rts.ep) : NULL;
     if (ep && ep->link == late->link && !late->is_withdrawn)
-        weft__refuse_offer(late->link, late->rts.request, status);
+        weft__offer_fin(late->link, late->rts.request, status);
 }
 
 /* It was cancelled, its deadline has passed, or its endpoint or worker ends. */

@@ -15,7 +15,7 @@ void weft__match_init(struct match *m) {
     weft__offers_draw_key(&m->key);
     weft__hash_table_init(&m->by_tag, tag_hash);
     weft__hash_table_init(&m->by_offer, offer_hash);
-    list_init(&m->submit_any);
+    list_init(&m->posted_masked);
     list_init(&m->unexpected);
     list_init(&m->taken);
 }
@@ -24,7 +24,7 @@ static bool fits_match(uint64_t tag, uint64_t wanted, uint64_t mask) {
     return ((tag ^ wanted) & mask) == 0;
 }
 
-static struct weft_request *first_submit(struct list *queue, uint64_t tag) {
+static struct weft_request *first_fit(struct list *queue, uint64_t tag) {
     list_for_each(n, queue) {
         struct weft_request *req = list_of(n, struct weft_request, queued);
         if (fits_match(tag, req->match.tag, req->match.mask)) return req;
@@ -34,9 +34,9 @@ static struct weft_request *first_submit(struct list *queue, uint64_t tag) {
 
 /* Exact and masked receives stand in two queues; the older of the two firsts was posted first. */
 struct weft_request *weft__match_posted(struct match *m, uint64_t tag) {
-    if (list_empty(&m->submit_any)) m->slow &= ~(uint32_t)MATCH_MASKED;
-    struct weft_request *exact = first_submit(&m->posted[weft__match_bucket(tag)], tag);
-    struct weft_request *any = first_submit(&m->submit_any, tag);
+    if (list_empty(&m->posted_masked)) m->slow &= ~(uint32_t)MATCH_MASKED;
+    struct weft_request *exact = first_fit(&m->posted[weft__match_bucket(tag)], tag);
+    struct weft_request *any = first_fit(&m->posted_masked, tag);
     if (!exact || !any) return exact ? exact : any;
     return exact->match.order < any->match.order ? exact : any;
 }
@@ -191,7 +191,7 @@ void weft__match_unlink(struct match *m, struct link *link, uint32_t most) {
 void weft__match_lease(struct match *m) {
     const uint64_t leased = UINT64_C(1) << 63;
     m->slow |= MATCH_LEASED;
-    list_for_each(node, &m->submit_any) {
+    list_for_each(node, &m->posted_masked) {
         struct weft_request *req = list_of(node, struct weft_request, queued);
         if (req->match.mask & leased) continue;
         req->match.mask |= leased;

@@ -41,10 +41,10 @@ enum {
 struct spare_message;
 
 struct match {
-    uint32_t slow;          /* MATCH_… bits */
-    struct list submit_any; /* with a mask */
-    uint64_t order;         /* number of receives posted with a mask */
-    struct list unexpected; /* all, in order of arrival */
+    uint32_t slow;             /* MATCH_… bits */
+    struct list posted_masked; /* with a mask */
+    uint64_t order;            /* number of receives posted with a mask */
+    struct list unexpected;    /* all, in order of arrival */
     /* exact tags, by an unkeyed hash: the program chooses them */
     struct list posted[MATCH_BUCKETS];
     struct siphash_key key; /* of the other hashes: peers choose the numbers */
@@ -75,7 +75,7 @@ static inline unsigned weft__match_bucket(uint64_t tag) {
 static inline struct list *weft__match_queue(struct match *m, uint64_t tag, uint64_t mask) {
     if (LIKELY(mask == UINT64_MAX)) return &m->posted[weft__match_bucket(tag)];
     m->slow |= MATCH_MASKED;
-    return &m->submit_any;
+    return &m->posted_masked;
 }
 /* The order of a new receive. A receive with a mask precedes those of the same order without. */
 static inline uint64_t weft__match_order(struct match *m, uint64_t mask) {
@@ -88,7 +88,7 @@ struct weft_request *weft__match_posted(struct match *m, uint64_t tag);
 static inline struct weft_request *weft__match_first(struct match *m, uint64_t tag) {
     struct list *queue = &m->posted[weft__match_bucket(tag)], *first = queue->next;
     struct weft_request *req = list_of(first, struct weft_request, queued);
-    assert(list_empty(&m->submit_any));
+    assert(list_empty(&m->posted_masked));
     return first != queue && req->match.tag == tag ? req : NULL;
 }
 /* Posts a receive again, in its old position, after its message broke off. */

@@ -50,7 +50,7 @@ weft_status_t weft__stream_send_wait(struct weft_ep *ep, const weft_iov_t *iov, 
 weft_status_t weft__stream_send_ready(struct weft_ep *ep, const weft_iov_t *iov, size_t n_iov,
                                       size_t *sent_p, const weft_op_t *op);
 /* OK if a receive may wait for bytes, or the reason why not. */
-weft_status_t weft__stream_may_wait(struct weft_ep *ep);
+weft_status_t weft__stream_check_wait(struct weft_ep *ep);
 
 void weft__on_stream(struct lane *lane, unsigned id, const void *data, size_t len);
 void weft__on_stream_credit(struct link *link, struct lane *lane, const struct wire_credit *credit);

@@ -176,7 +176,7 @@ void weft__stream_closing(struct weft_ep *ep) {
     }
 }
 
-weft_status_t weft__stream_may_wait(struct weft_ep *ep) {
+weft_status_t weft__stream_check_wait(struct weft_ep *ep) {
     return WEFT_OK;
 }
 
@@ -188,7 +188,7 @@ static const struct request_kind receive_kind = {.name = "stream_recv",
                                                  .flags = WEFT_STREAM_WAIT_ALL};
 
 static weft_status_t post_receive(struct stream *s, struct weft_request *req, const weft_op_t *op) {
-    weft_status_t st = s->ep->ops->stream_may_wait(s->ep);
+    weft_status_t st = s->ep->ops->stream_check_wait(s->ep);
     if (st < 0) {
         weft__request_discard(req);
         return st;
@@ -256,7 +256,7 @@ weft_status_t weft_stream_take(weft_ep_t *ep, const void **data_p, size_t *len_p
         return weft__fail(WEFT_ERR_BUSY, "posted receives take the bytes of this stream");
     struct chunk *chunk = s ? first_chunk(s) : NULL;
     if (!chunk) {
-        st = ep->ops->stream_may_wait(ep);
+        st = ep->ops->stream_check_wait(ep);
         return st < 0 ? st : WEFT_ERR_NOT_FOUND;
     }
     list_remove(&chunk->in_order);

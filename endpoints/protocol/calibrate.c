@@ -336,19 +336,18 @@ static bool measure_transport(const struct iface *iface, struct calibration *c) 
     return true;
 }
 
-static void notify_calibration(const struct calibration *c, unsigned row, double unit,
-                               double *value_p) {
+static void set_measured(const struct calibration *c, unsigned row, double unit, double *value_p) {
     if (row < N_CALIBRATIONS && c->value[row]) *value_p = (double)c->value[row] / unit;
 }
 
-static void notify_attributes(const struct calibration *c, struct iface *iface) {
+static void set_attributes(const struct calibration *c, struct iface *iface) {
     const struct of_transport *rows = rows_of(iface);
     if (strcmp(iface->transport->name, "self") == 0) /* a copy, and nothing else */
         iface->attr.bandwidth = (double)c->value[CALIBRATE_COPY_64K];
     if (!rows) return;
-    notify_calibration(c, rows->latency, 1000, &iface->attr.latency_ns);
-    notify_calibration(c, rows->overhead, 1000, &iface->attr.overhead_ns);
-    notify_calibration(c, rows->bandwidth, 1, &iface->attr.bandwidth);
+    set_measured(c, rows->latency, 1000, &iface->attr.latency_ns);
+    set_measured(c, rows->overhead, 1000, &iface->attr.overhead_ns);
+    set_measured(c, rows->bandwidth, 1, &iface->attr.bandwidth);
 }
 
 void weft__calibration_transports(struct reactor *r, struct calibration *c,
@@ -357,7 +356,7 @@ void weft__calibration_transports(struct reactor *r, struct calibration *c,
     bool news = false;
     if (c->origin == CALIBRATION_BUILT_IN) return;
     for (unsigned i = 0; i < n; i++) news |= measure_transport(iface[i], c);
-    for (unsigned i = 0; i < n; i++) notify_attributes(c, iface[i]);
+    for (unsigned i = 0; i < n; i++) set_attributes(c, iface[i]);
     if (!news) return;
     write_down(c, place_of(r, path));
     if (is_shared(r)) keep_calibration(c);

@@ -57,7 +57,7 @@ static NOINLINE weft_status_t perform(weft_ep_t *ep, const struct rma_op *op,
     weft_status_t st = check_atomic(ep, op, how);
     if (st == WEFT_IN_PROGRESS) return elsewhere_atomic(ep, op, how);
     if (st == WEFT_OK) st = weft__rkey_check(op->rkey, op->remote, op->size, WEFT_MEM_ATOMIC);
-    if (st == WEFT_OK) st = weft__rma_device_lacks(op);
+    if (st == WEFT_OK) st = weft__rma_device_check(op);
     return st < 0 ? st : ep->ops->rma(ep, op, how);
 }
 

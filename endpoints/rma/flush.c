@@ -46,7 +46,7 @@ static void left_this_side(struct weft_request *req, weft_status_t status) {
     weft__link_control(ep->link, &m);
 }
 
-static void ask_lane(struct weft_request *req);
+static void start_flush(struct weft_request *req);
 
 static void lane_flushed(struct weft_request *lane_half, weft_status_t status) {
     struct weft_request *req = lane_half->other;
@@ -59,7 +59,7 @@ static void lane_flushed(struct weft_request *lane_half, weft_status_t status) {
     if (!req || !request_is_waiting(&req->core.fsm)) return; /* it ended early */
     if ((is_older && status == WEFT_OK) ||
         weft__link_has_left(req->ep ? req->ep->link : NULL, status))
-        ask_lane(req);
+        start_flush(req);
     else
         left_this_side(req, status);
 }
@@ -105,7 +105,7 @@ static weft_status_t ask_again(struct weft_request *req) {
     return WEFT_IN_PROGRESS;
 }
 
-static void ask_lane(struct weft_request *req) {
+static void start_flush(struct weft_request *req) {
     weft_status_t st = flush_lane(req);
     if (st == WEFT_NO_RESOURCE)
         weft__link_submit(req->ep->link, req);
@@ -121,7 +121,7 @@ static void flush_oldest(struct weft_request *req) {
         /* before the peer answers, the endpoint may move to another link (connect/handshake.c) */
         return;
     if (req->send.flags & WEFT_FLUSH_REMOTE && req->rma.answered) return; /* asked */
-    ask_lane(req);
+    start_flush(req);
 }
 
 static const struct request_kind flush_kind = {.name = "flush",
@@ -166,10 +166,10 @@ void weft__on_flushed(struct link *link, struct lane *lane, const struct wire_fi
     if (!req || !req->ep || req->ep->link != link || !request_is_waiting(&req->core.fsm)) return;
     weft_status_t st = (weft_status_t)flushed->status;
     if (req->kind == &weft__rma_fence_kind) {
-        weft__rma_notified(req->ep, st); /* a refusal is for the program's flush */
+        weft__rma_swap_refusal(req->ep, st); /* a refusal is for the program's flush */
         st = WEFT_OK;
     } else if (req->kind == &flush_kind && req->rma.answered) {
-        weft_status_t notified = weft__rma_notified(req->ep, WEFT_OK);
+        weft_status_t notified = weft__rma_swap_refusal(req->ep, WEFT_OK);
         if (notified < 0) st = notified;
     } else {
         weft__ep_violation(req->ep, WEFT_ERR_PROTOCOL, "flushed");

@@ -112,7 +112,7 @@ static inline bool weft__rma_is_of_device(const struct weft_rkey *rkey, enum rma
 bool weft__rma_awaits_device(const struct weft_ep *ep, const struct weft_rkey *rkey);
 /* Returns UNSUPPORTED or NO_MEMORY, with the reason. */
 weft_status_t weft__rma_without_device(const struct weft_rkey *rkey);
-weft_status_t weft__rma_device_lacks(const struct rma_op *op);
+weft_status_t weft__rma_device_check(const struct rma_op *op);
 
 /* ---- rma_message.c: operations by message */
 
@@ -152,7 +152,7 @@ void weft__rma_left(struct weft_request *req);
 void weft__rma_performed(struct weft_ep *ep, uint64_t order);
 /* Stores a refusal for the program's next flush. With WEFT_OK: returns and clears the stored
  * one. */
-weft_status_t weft__rma_notified(struct weft_ep *ep, weft_status_t status);
+weft_status_t weft__rma_swap_refusal(struct weft_ep *ep, weft_status_t status);
 /* Starts queued operations whose predecessors have ended. */
 void weft__rma_go_on(struct weft_ep *ep);
 /* The endpoint is READY: starts its queued operations. */

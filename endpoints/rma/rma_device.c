@@ -32,7 +32,7 @@ weft_status_t weft__rma_without_device(const struct weft_rkey *rkey) {
         rkey->key->how);
 }
 
-weft_status_t weft__rma_device_lacks(const struct rma_op *op) {
+weft_status_t weft__rma_device_check(const struct rma_op *op) {
     if (!weft__rma_is_of_device(op->rkey, op->what) || atomic_is_of_devices(op->atomic, op->size))
         return WEFT_OK;
     return weft__fail(

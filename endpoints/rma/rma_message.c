@@ -419,10 +419,10 @@ static inline bool may_go_plainly(const struct weft_ep *ep, const struct weft_rk
 
 weft_status_t weft__rma_fetch_now(struct weft_ep *ep, const struct rma_op *op,
                                   const weft_op_t *how) {
-    static const weft_op_t untold;
+    static const weft_op_t no_op;
     struct wire_message m;
     struct link *link = ep->link;
-    if (!how) how = &untold;
+    if (!how) how = &no_op;
     if (!may_go_plainly(ep, op->rkey, how)) return WEFT_NO_RESOURCE;
     struct weft_request *req = take_fetch(ep->worker);
     if (!req) return WEFT_ERR_NO_MEMORY;

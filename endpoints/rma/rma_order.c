@@ -209,7 +209,7 @@ void weft__rma_keyed(struct lane *lane) {
     }
 }
 
-weft_status_t weft__rma_notified(struct weft_ep *ep, weft_status_t status) {
+weft_status_t weft__rma_swap_refusal(struct weft_ep *ep, weft_status_t status) {
     weft_status_t notified = ep->rma ? ep->rma->notified : WEFT_OK;
     if (ep->rma && (status == WEFT_OK || notified == WEFT_OK)) ep->rma->notified = status;
     return notified;

@@ -70,8 +70,7 @@ static void answer(struct weft_ep *ep, const struct wire_message *m) {
     if (st < 0) weft__ep_violation(ep, st, "the peer does not read the replies to its operations");
 }
 
-static void notify_done(struct weft_ep *ep, uint32_t request, weft_status_t status,
-                        uint64_t value) {
+static void send_done(struct weft_ep *ep, uint32_t request, weft_status_t status, uint64_t value) {
     struct wire_message m;
     weft__wire_rma_done(&m, (struct wire_rma_done){request, status, value});
     answer(ep, &m);
@@ -81,7 +80,7 @@ static void notify_done(struct weft_ep *ep, uint32_t request, weft_status_t stat
 static void refuse_served(struct weft_ep *ep, uint32_t request, weft_status_t status) {
     ep->worker->count->rma_refused++;
     if (request)
-        notify_done(ep, request, status, 0);
+        send_done(ep, request, status, 0);
     else if (ep->rma_refused == WEFT_OK)
         ep->rma_refused = status;
 }
@@ -92,7 +91,7 @@ static void put_ended(struct weft_ep *ep, uint32_t request, uint32_t flags, weft
         return;
     }
     ep->worker->count->rma_served++;
-    if (request && flags & WIRE_PUT_LAST) notify_done(ep, request, WEFT_OK, 0);
+    if (request && flags & WIRE_PUT_LAST) send_done(ep, request, WEFT_OK, 0);
 }
 
 /* ---- put */
@@ -305,7 +304,7 @@ void weft__on_atomic(struct lane *lane, unsigned id, const void *data, size_t le
         return;
     }
     ep->worker->count->rma_served++;
-    if (a.request) notify_done(ep, a.request, WEFT_OK, a.fetch ? old : 0);
+    if (a.request) send_done(ep, a.request, WEFT_OK, a.fetch ? old : 0);
 }
 
 /* ---- flush, and the end of an endpoint or a region */

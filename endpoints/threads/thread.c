@@ -205,7 +205,7 @@ static void deliver_am(struct worker_thread *t, struct held_am *held) {
     if (!arrival.taken || held->offered || held->released) talloc_free(held);
 }
 
-static void may_notify(struct weft_worker *worker, uint32_t notices) {
+static void set_deliverable(struct weft_worker *worker, uint32_t notices) {
     worker->callbacks.deliverable = notices;
     if (notices == NOTICE_ALL)
         worker->match.slow &= ~(uint32_t)MATCH_CB_DEFERRED;
@@ -214,7 +214,7 @@ static void may_notify(struct weft_worker *worker, uint32_t notices) {
 }
 
 static unsigned notify_endpoints(struct weft_worker *worker, uint32_t notices, unsigned most) {
-    may_notify(worker, notices);
+    set_deliverable(worker, notices);
     return weft__eps_notify(worker, most);
 }
 
@@ -227,7 +227,7 @@ static unsigned notify_thread(struct worker_thread *t, unsigned most) {
     for (; n < most && (node = list_pop(&t->held)) != NULL; n++)
         deliver_am(t, list_of(node, struct held_am, queued));
     if (n == most) return n;
-    may_notify(worker, NOTICE_ALL);
+    set_deliverable(worker, NOTICE_ALL);
     n += weft__submit_notify(worker, most - n);
     n += weft__memory_notify(worker, most - n);
     n += weft__requests_notify(worker, most - n);
@@ -238,7 +238,7 @@ static unsigned notify_thread(struct worker_thread *t, unsigned most) {
 
 static void hold_thread(struct worker_thread *t) {
     struct weft_worker *worker = t->worker;
-    may_notify(worker, 0);
+    set_deliverable(worker, 0);
     weft__job_drop(worker->reactor, &t->deliver); /* the program polls again */
     if (t->holding) return;
     t->holding = true;
@@ -326,7 +326,7 @@ int weft__thread_progress(struct weft_worker *worker, unsigned budget) {
 
     claim_worker(t);
     unsigned most = budget == 0 || budget > INT_MAX ? INT_MAX : budget, n = notify_thread(t, most);
-    may_notify(worker, 0);
+    set_deliverable(worker, 0);
     if (n == most) weft__thread_news(worker);
     if (t->paused && t->held_bytes <= t->held_most / 4) resume_links(t);
     give_back(t);

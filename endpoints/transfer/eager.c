@@ -6,7 +6,7 @@
 #include <endpoints/core/worker.h>
 
 static bool may_be_read(struct weft_ep *ep, const struct message *m) {
-    return m->n_iov == 1 && weft__exposure_stands(ep, m->iov->base, m->len, WEFT_MEM_READ);
+    return m->n_iov == 1 && weft__try_expose(ep, m->iov->base, m->len, WEFT_MEM_READ);
 }
 
 static bool is_offered(struct weft_ep *ep, const struct message *m,

@@ -62,7 +62,7 @@ static void notify_exposure(struct weft_ep *ep, const weft_mem_t *mem, const str
     exposure->asked++;
 }
 
-bool weft__exposure_stands(struct weft_ep *ep, const void *at, size_t len, unsigned right) {
+bool weft__try_expose(struct weft_ep *ep, const void *at, size_t len, unsigned right) {
     struct link *link = ep->link;
     if (!(link->peer_flags & WIRE_HELLO_EXPOSURES)) return false;
     weft_mem_t *mem = weft__mem_exposed(link->worker, at, len);

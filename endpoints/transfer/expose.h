@@ -17,7 +17,7 @@ struct wire_expose;
 
 /* True if the peer can read (WEFT_MEM_READ) or write (WEFT_MEM_WRITE) these bytes in place. If only
  * the key is missing, sends it. */
-bool weft__exposure_stands(struct weft_ep *ep, const void *at, size_t len, unsigned right);
+bool weft__try_expose(struct weft_ep *ep, const void *at, size_t len, unsigned right);
 /* Frees a link's records of exposed regions. */
 void weft__exposures_free(struct link *link);
 

@@ -221,8 +221,8 @@ static bool lies_in(const weft_iov_t *piece, const void *base, size_t len) {
 
 /* Each piece is of one block, or of one piece of the iov, and none comes before the piece that
  * precedes it. */
-bool weft__request_exposes(struct weft_request *req, size_t offset, const weft_iov_t *iov,
-                           size_t n) {
+bool weft__request_covers(struct weft_request *req, size_t offset, const weft_iov_t *iov,
+                          size_t n) {
     const struct layout *l = req->layout;
     if (l && l->of.kind == WEFT_LAYOUT_USER) return false;
     if (!l) seek(req, offset);

@@ -49,8 +49,7 @@ weft_status_t weft__request_scatter(struct weft_request *req, size_t offset, con
 size_t weft__request_slice(struct weft_request *req, weft_iov_t *to, size_t room, size_t offset,
                            size_t *len_p);
 /* True if the pieces, in order from `offset`, lie within the request's memory. */
-bool weft__request_exposes(struct weft_request *req, size_t offset, const weft_iov_t *iov,
-                           size_t n);
+bool weft__request_covers(struct weft_request *req, size_t offset, const weft_iov_t *iov, size_t n);
 
 /* The protocol for a layout: pack instead of copy, and offer instead of zcopy. */
 static inline enum protocol weft__layout_protocol(enum protocol protocol) {

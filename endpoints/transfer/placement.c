@@ -73,11 +73,11 @@ static void record_free(struct weft_worker *worker, struct placement_record *rec
  * each lies within the request's memory or the region. What fails here is a fault of this library:
  * the message takes the way through its handler.
  */
-static bool is_exposed(const struct placement_record *of, const struct placement *to) {
+static bool is_within(const struct placement_record *of, const struct placement *to) {
     if (to->n_iov == 0 || to->n_iov > PLACE_IOV || to->skip > of->len) return false;
     /* too many pieces, or less memory */
     if (weft__iov_len(to->iov, to->n_iov) != of->len - to->skip) return false;
-    if (of->req) return weft__request_exposes(of->req, of->offset, to->iov, to->n_iov);
+    if (of->req) return weft__request_covers(of->req, of->offset, to->iov, to->n_iov);
     const struct region *region = &of->mem->region;
     uintptr_t base = (uintptr_t)region->base, at = (uintptr_t)to->iov[0].base;
     return to->n_iov == 1 && at >= base && at - base <= region->len &&
@@ -109,7 +109,7 @@ bool weft__place(struct lane *lane, uint8_t id, const void *head, size_t head_le
     if (!of) return false; /* through the transport's buffer, then */
     *of = (struct placement_record){.lane = received, .raw = lane, .len = len};
     list_init(&of->of);
-    if (!users->place[id](received, head, head_len, len, of, to) || !is_exposed(of, to) ||
+    if (!users->place[id](received, head, head_len, len, of, to) || !is_within(of, to) ||
         !begin_placement(worker, of, to)) {
         record_free(worker, of);
         return false;

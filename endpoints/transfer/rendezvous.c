@@ -29,7 +29,7 @@ static size_t pack_rts(void *to, void *arg) {
 static uint64_t address_of(const struct weft_request *req, const struct lane *lane) {
     if (req->n_iov != 1) return 0;
     bool reads = lane->iface->attr.caps & CAP_BULK_GET && HAS_OP(lane->ops, bulk, bulk_get);
-    return reads || weft__exposure_stands(req->ep, req->iov->base, req->len, WEFT_MEM_READ)
+    return reads || weft__try_expose(req->ep, req->iov->base, req->len, WEFT_MEM_READ)
                ? (uint64_t)(uintptr_t)req->iov->base
                : 0;
 }
@@ -198,7 +198,7 @@ void weft__on_fin(struct link *link, struct lane *lane, const struct wire_fin *f
 
 /* ---- the receiver */
 
-void weft__refuse_offer(struct link *link, uint32_t offer, weft_status_t status) {
+void weft__offer_fin(struct link *link, uint32_t offer, weft_status_t status) {
     struct wire_message m;
     weft__wire_fin(&m, (struct wire_fin){offer, status});
     weft__link_answer(link, &m);
@@ -255,11 +255,11 @@ static weft_status_t await(struct weft_request *req) {
 weft_status_t weft__fetch(struct weft_request *req) {
     struct link *link = req->ep->link;
     if (req->len == 0) {
-        weft__refuse_offer(link, req->peer_id, WEFT_OK);
+        weft__offer_fin(link, req->peer_id, WEFT_OK);
         return WEFT_OK;
     }
     weft_status_t st = req->exported ? weft__device_fetch(req) : bulk(req);
-    if (st == WEFT_OK) weft__refuse_offer(link, req->peer_id, WEFT_OK);
+    if (st == WEFT_OK) weft__offer_fin(link, req->peer_id, WEFT_OK);
     if (st == WEFT_IN_PROGRESS) {
         req->recv.fin_due = 1;
         if (req->kind == &weft__receive_kind) weft__request_hand_over(req);
@@ -268,7 +268,7 @@ weft_status_t weft__fetch(struct weft_request *req) {
     if (st == WEFT_OK) return st;
     st = ask_rendezvous(req);
     if (st == WEFT_IN_PROGRESS) return await(req);
-    weft__refuse_offer(link, req->peer_id, st);
+    weft__offer_fin(link, req->peer_id, st);
     return st;
 }
 
@@ -281,7 +281,7 @@ static void fetch_returned(struct weft_request *req, weft_status_t status) {
     req->recv.fin_due = 0;
     if (status < 0) status = ask_rendezvous(req);
     if (status == WEFT_IN_PROGRESS) return;
-    weft__refuse_offer(req->ep->link, req->peer_id, status);
+    weft__offer_fin(req->ep->link, req->peer_id, status);
     weft__request_finish(req, status);
 }
 
@@ -289,7 +289,7 @@ static void fetch_returned(struct weft_request *req, weft_status_t status) {
  * completes by that; a sender whose memory is being read is released when the read ends. */
 static void release_receive(struct weft_request *req) {
     if (req->recv.fin_due && req->ep->link)
-        weft__refuse_offer(req->ep->link, req->peer_id, WEFT_ERR_CANCELLED);
+        weft__offer_fin(req->ep->link, req->peer_id, WEFT_ERR_CANCELLED);
     req->recv.fin_due = 0;
     weft__offers_await_no_more(&req->worker->offers, req);
 }
@@ -371,7 +371,7 @@ void weft__on_gone(struct link *link, struct lane *lane, const struct wire_gone 
 }
 
 /* The classes of messages are asked in turn; each offer belongs to one. */
-static bool is_withdrawn(struct link *link, uint32_t offer) {
+static bool withdraw_offer(struct link *link, uint32_t offer) {
     const struct offer_class *classes = link->worker->transfer_users->offer;
     return classes[WIRE_OFFER_TAG].withdrawn(link, offer) ||
            classes[WIRE_OFFER_AM].withdrawn(link, offer);
@@ -380,15 +380,15 @@ static bool is_withdrawn(struct link *link, uint32_t offer) {
 /* A receiver that accepted it answers in time: a reader by FIN, one that sent CTS after the GONE
  * it gets. Otherwise this side answers, since the sender's memory is in use until then. */
 void weft__on_cancel(struct link *link, struct lane *lane, const struct wire_one *one) {
-    bool untaken = is_withdrawn(link, one->request);
+    bool untaken = withdraw_offer(link, one->request);
     if (untaken || !weft__offer_is_taken(&link->worker->offers, link, one->request))
-        weft__refuse_offer(link, one->request, WEFT_ERR_CANCELLED);
+        weft__offer_fin(link, one->request, WEFT_ERR_CANCELLED);
 }
 
 void weft__on_rts(struct link *link, struct lane *lane, const struct wire_rts *rts) {
     struct weft_ep *ep = weft__ep_lookup(lane, rts->ep, "offer");
     if (!ep) {
-        weft__refuse_offer(link, rts->request, WEFT_ERR_PEER_CLOSED);
+        weft__offer_fin(link, rts->request, WEFT_ERR_PEER_CLOSED);
         return;
     }
     /* the decoder checked the kind */

@@ -57,7 +57,7 @@ void weft__send_gone(struct link *link, uint32_t to, weft_status_t why);
  * `req->peer_id`. */
 weft_status_t weft__fetch(struct weft_request *req);
 /* Ends the peer's offer with this status (FIN). */
-void weft__refuse_offer(struct link *link, uint32_t offer, weft_status_t status);
+void weft__offer_fin(struct link *link, uint32_t offer, weft_status_t status);
 
 /* Request kinds of receives into the program's memory. */
 extern const struct request_kind weft__receive_kind, weft__written_kind;

@@ -21,7 +21,7 @@ weft_status_t weft__split_get(struct weft_request *req, struct lane *lane, const
     struct link *link = req->ep->link;
     uint64_t token;
     if (!HAS_OP(lane->ops, bulk, bulk_split) || to->len < lane->iface->attr.split_from ||
-        !weft__exposure_stands(req->ep, to->base, to->len, WEFT_MEM_WRITE))
+        !weft__try_expose(req->ep, to->base, to->len, WEFT_MEM_WRITE))
         return WEFT_ERR_UNSUPPORTED;
     weft_status_t st =
         lane->ops->bulk->bulk_split(lane, req->recv.remote, to, &req->in_flight, &token);
@@ -35,7 +35,7 @@ weft_status_t weft__split_put(struct weft_request *req, struct lane *lane, const
     uint64_t token;
     if (!HAS_OP(lane->ops, bulk, bulk_put) || lane->iface->attr.split_from == SIZE_MAX ||
         to->len <= weft__link_limits(req->ep->link)->put ||
-        !weft__exposure_stands(req->ep, to->base, to->len, WEFT_MEM_WRITE))
+        !weft__try_expose(req->ep, to->base, to->len, WEFT_MEM_WRITE))
         return WEFT_ERR_UNSUPPORTED;
     weft_status_t st = weft__request_name(req);
     if (st == WEFT_OK) st = lane->ops->bulk->bulk_put(lane, to, &req->in_flight, &token);

@@ -13,7 +13,7 @@ weft_status_t weft__worker_create_on(struct reactor *r, const weft_worker_params
 
 /* Returns WEFT_ERR_BUSY within a callback, which would wait for itself. Call this before an
  * operation is posted whose completion the caller waits for. */
-weft_status_t weft__worker_may_wait(const weft_worker_t *worker);
+weft_status_t weft__worker_check_wait(const weft_worker_t *worker);
 /* Drives the worker until `*done_p` is not WEFT_IN_PROGRESS, and returns it. */
 weft_status_t weft__worker_wait_for(weft_worker_t *worker, const weft_status_t *done_p);
 

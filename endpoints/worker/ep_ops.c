@@ -50,7 +50,7 @@ const struct ep_ops weft__ep_ops_wait = {
     .tag_send = weft__tag_send_wait,
     .flush = weft__flush_post,
     .stream_send = weft__stream_send_wait,
-    .stream_may_wait = weft__stream_may_wait,
+    .stream_check_wait = weft__stream_check_wait,
     .rma = weft__rma_wait,
 };
 const struct ep_ops weft__ep_ops_ready = {
@@ -58,7 +58,7 @@ const struct ep_ops weft__ep_ops_ready = {
     .tag_send = weft__tag_send_ready,
     .flush = weft__flush_post,
     .stream_send = weft__stream_send_ready,
-    .stream_may_wait = weft__stream_may_wait,
+    .stream_check_wait = weft__stream_check_wait,
     .rma = weft__rma_ready,
 };
 /* The same for an endpoint that holds a lease. */
@@ -67,7 +67,7 @@ const struct ep_ops weft__ep_ops_leased_wait = {
     .tag_send = weft__leased_tag_send_wait,
     .flush = weft__flush_post,
     .stream_send = weft__stream_send_wait,
-    .stream_may_wait = weft__stream_may_wait,
+    .stream_check_wait = weft__stream_check_wait,
     .rma = weft__rma_wait,
 };
 const struct ep_ops weft__ep_ops_leased_ready = {
@@ -75,7 +75,7 @@ const struct ep_ops weft__ep_ops_leased_ready = {
     .tag_send = weft__leased_tag_send_ready,
     .flush = weft__flush_post,
     .stream_send = weft__stream_send_ready,
-    .stream_may_wait = weft__stream_may_wait,
+    .stream_check_wait = weft__stream_check_wait,
     .rma = weft__rma_ready,
 };
 const struct ep_ops weft__ep_ops_refuse = {
@@ -83,6 +83,6 @@ const struct ep_ops weft__ep_ops_refuse = {
     .tag_send = tag_send_refuse,
     .flush = flush_refuse,
     .stream_send = stream_send_refuse,
-    .stream_may_wait = stream_refuse,
+    .stream_check_wait = stream_refuse,
     .rma = rma_refuse,
 };

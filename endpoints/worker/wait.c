@@ -24,7 +24,7 @@ static void note_wait(weft_status_t status, void *arg) {
 /* Polled callbacks come to the program, so it drives what there is for it to drive. */
 static weft_status_t begin_wait(struct waiter *waiter, const weft_worker_t *worker) {
     if (!worker) return weft__fail(WEFT_ERR_INVALID_PARAM, "ep or worker is NULL");
-    weft_status_t st = weft__worker_may_wait(worker);
+    weft_status_t st = weft__worker_check_wait(worker);
     if (st < 0) return st;
     waiter->done = WEFT_IN_PROGRESS;
     waiter->elsewhere = weft__worker_enter(worker) == WEFT_IN_PROGRESS &&

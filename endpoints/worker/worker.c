@@ -52,7 +52,7 @@ static void close_attachments(struct weft_worker *worker) {
     settle_later(worker);
 }
 
-static void bound_step(struct weft_worker *worker) {
+static void start_close_timer(struct weft_worker *worker) {
     uint64_t ms = weft__setting_u64(worker->context, SETTING_CLOSE_TIMEOUT);
     /* Cannot fail: reserve_close reserved a place. */
     (void)weft__timer_start(worker->reactor, &worker->close.timer,
@@ -67,7 +67,7 @@ static void abort_all(struct list *endpoints) {
 
 static void close_endpoints(struct weft_worker *worker) {
     weft__listeners_close(worker);
-    bound_step(worker);
+    start_close_timer(worker);
     abort_all(&worker->due);
     abort_all(&worker->endpoints);
     settle_later(worker);
@@ -87,7 +87,7 @@ static void close_due(struct timer *timer) {
 }
 
 static void close_links(struct weft_worker *worker) {
-    bound_step(worker);
+    start_close_timer(worker);
     list_for_each_safe(n, next, &worker->links) {
         weft__link_close(list_of(n, struct link, of_worker));
     }
@@ -151,7 +151,7 @@ static const struct fsm_port worker_port = {&weft__worker_machine, worker_effect
 void weft__worker_end_receives(struct weft_worker *worker, weft_status_t status) {
     struct match *m = &worker->match;
     for (unsigned i = 0; i <= MATCH_BUCKETS; i++) {
-        struct list *queue = i < MATCH_BUCKETS ? &m->posted[i] : &m->submit_any;
+        struct list *queue = i < MATCH_BUCKETS ? &m->posted[i] : &m->posted_masked;
         while (!list_empty(queue))
             weft__request_stop(list_of(queue->next, struct weft_request, queued), status);
     }
@@ -231,7 +231,7 @@ static void complete(struct job *job) {
     weft__requests_complete(list_of(job, struct weft_worker, callbacks.complete));
 }
 
-static void notify_worker(struct job *job) {
+static void notify_due_endpoints(struct job *job) {
     (void)weft__eps_notify(list_of(job, struct weft_worker, notify), UINT_MAX);
 }
 
@@ -278,7 +278,7 @@ static void init_lists(struct weft_worker *worker) {
 static void init_jobs(struct weft_worker *worker) {
     worker->callbacks.complete.run = complete;
     worker->close.step.run = settle_worker;
-    worker->notify.run = notify_worker;
+    worker->notify.run = notify_due_endpoints;
     worker->ctrl_failed.run = weft__links_ctrl_failed;
     worker->close.timer.fire = close_due;
 }
@@ -519,7 +519,7 @@ weft_status_t weft_worker_wait(weft_worker_t *worker, int timeout_ms) {
 
 /* The owner of a worker with a thread is always within a callback: on that thread, or in
  * progress with polled callbacks. */
-weft_status_t weft__worker_may_wait(const weft_worker_t *worker) {
+weft_status_t weft__worker_check_wait(const weft_worker_t *worker) {
     bool owner = weft__worker_enter(worker) == WEFT_OK;
     if (!owner || !(worker->driver.has_thread || weft__reactor_in_turn(worker->reactor)))
         return WEFT_OK;

@@ -174,7 +174,7 @@ static void take_message(struct explore_world *w, unsigned index) {
     memset(&w->message[--w->n_messages], 0, sizeof *w->message);
 }
 
-static bool notify_lie(struct exploration *x, struct move move, struct explore_message *msg) {
+static bool make_lie(struct exploration *x, struct move move, struct explore_message *msg) {
     memset(msg, 0, sizeof *msg);
     msg->to = move.peer, msg->event = move.index;
     msg->from = __builtin_ctz(x->model->hostile);
@@ -191,7 +191,7 @@ static void apply(struct exploration *x, struct move move) {
     switch (move.kind) {
     case MOVE_LOCAL: do_local(x, move.peer, move.index); break;
     case MOVE_LIE:
-        notify_lie(x, move, &msg);
+        make_lie(x, move, &msg);
         if (x->model->lie)
             recv_msg(x, &msg);
         else
@@ -258,7 +258,7 @@ static unsigned lie_moves(struct exploration *x, unsigned peer, struct move *mov
     for (unsigned event = 0; event < machine->n_events; event++)
         for (unsigned choice = 0; machine->from_peer >> event & 1 && n < room; choice++) {
             struct move move = {MOVE_LIE, peer, event, choice};
-            if (!notify_lie(x, move, &msg)) break;
+            if (!make_lie(x, move, &msg)) break;
             moves[n++] = move;
         }
     return n;
@@ -374,7 +374,7 @@ static void print_move(struct exploration *x, struct move move, const places nam
 }
 
 /* Says how `node` is reached, and then by `last` (MOVE_START: not at all) to the fault. */
-static void notify_way(struct exploration *x, uint32_t node, struct move last) {
+static void print_way(struct exploration *x, uint32_t node, struct move last) {
     unsigned depth = 0;
     char from_state[32];
     for (uint32_t i = node; i; i = x->nodes[i].parent) depth++;
@@ -400,7 +400,7 @@ refute(struct exploration *x, uint32_t node, struct move last, const char *forma
     va_start(args, format);
     vsnprintf(x->result->why, sizeof x->result->why, format, args);
     va_end(args);
-    notify_way(x, node, last);
+    print_way(x, node, last);
     return false;
 }
 

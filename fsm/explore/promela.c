@@ -32,7 +32,7 @@ static struct asked ask_promela(const struct explore_role *role, const struct fs
     return asking.answer;
 }
 
-static bool can_be_notified(const struct explore_model *model) {
+static bool can_be_printed(const struct explore_model *model) {
     const struct explore_role *role = model->role[0];
     if (model->n_peers != 2 || model->role[1] != role || model->equal_peers || model->hostile)
         return false;
@@ -106,7 +106,7 @@ static void print_local(const struct explore_role *role, unsigned i, unsigned p,
 }
 
 bool weft__explore_promela(const struct explore_model *model, const char *invariant, FILE *out) {
-    if (!can_be_notified(model)) return false;
+    if (!can_be_printed(model)) return false;
     const struct explore_role *role = model->role[0];
     const struct fsm_machine *m = role->machine;
     fprintf(out, "/* %s: two peers in a channel that holds every message ever sent. */\n",

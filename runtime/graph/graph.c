@@ -449,7 +449,7 @@ static void note_end(weft_status_t status, void *arg) {
 static weft_status_t run_among_ranks(weft_graph_t *graph) {
     weft_status_t outcome = WEFT_IN_PROGRESS;
     weft_worker_t *worker = weft__graph_worker(graph);
-    weft_status_t st = weft__worker_may_wait(worker);
+    weft_status_t st = weft__worker_check_wait(worker);
     if (st == WEFT_OK) st = weft_graph_run(graph, worker, note_end, &outcome);
     return st < 0 ? st : weft__worker_wait_for(worker, &outcome);
 }

@@ -292,7 +292,7 @@ static void results_received(weft_status_t status, void *arg) {
 }
 
 /* Only the first message about a task counts. */
-static bool may_begin(struct task *task, uint64_t len) {
+static bool begin_arrival(struct task *task, uint64_t len) {
     if (!task_is_waiting(&task->core.fsm) || task->arrives) return false;
     task->arrives = true;
     task->result_len = len;
@@ -305,7 +305,7 @@ static bool may_begin(struct task *task, uint64_t len) {
 }
 
 void weft__result_take(struct task *task, weft_am_t *am) {
-    if (!may_begin(task, am->len)) return;
+    if (!begin_arrival(task, am->len)) return;
     weft_iov_t iov = {task->result, am->len};
     if (am->data) memcpy(task->result, am->data, am->len);
     weft_status_t st =
@@ -343,7 +343,7 @@ static weft_status_t key_of(struct graph_ranks *ranks, weft_ep_t *ep, const weft
 }
 
 void weft__result_ready(struct task *task, const struct graph_wire *wire, const weft_am_t *am) {
-    if (!may_begin(task, wire->len)) return;
+    if (!begin_arrival(task, wire->len)) return;
     struct graph_ranks *ranks = task->graph->ranks;
     weft_ep_t *ep = weft__team_ep(ranks->team, task->rank);
     weft_op_t op = {.done = results_received, .arg = task};

@@ -130,7 +130,7 @@ weft_status_t weft_view_create_wait_sized(size_t params_size, const weft_view_pa
     weft_view_t *view;
     if (!view_p) REFUSE("view_p", "NULL");
     weft_worker_t *worker = worker_there(params);
-    weft_status_t st = worker ? weft__worker_may_wait(worker) : WEFT_OK;
+    weft_status_t st = worker ? weft__worker_check_wait(worker) : WEFT_OK;
     if (st == WEFT_OK) st = weft_view_create_sized(params_size, params, &view);
     return st < 0 ? st : until_ready(view, view_p);
 }
@@ -198,7 +198,7 @@ static weft_status_t end_and_wait(weft_view_t *view) {
 weft_status_t weft_view_release_wait(weft_view_t *view) {
     if (!view) return WEFT_OK;
     weft_status_t st = weft__worker_check(view->worker);
-    if (st == WEFT_OK) st = weft__worker_may_wait(view->worker);
+    if (st == WEFT_OK) st = weft__worker_check_wait(view->worker);
     if (st < 0) return st;
     if (is_ending(view)) return weft__fail(WEFT_ERR_BUSY, "the view is being released");
     if (view->refs > 1) {

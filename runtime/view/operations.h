@@ -21,7 +21,7 @@ weft_status_t weft__view_root(weft_view_t *view, const weft_resource_set_t *set,
         weft_status_t outcome = WEFT_IN_PROGRESS;                                             \
         const weft_op_t *op = &(weft_op_t){.done = weft__view_note, .arg = &outcome};         \
         if (!(view)) return weft__fail(WEFT_ERR_INVALID_PARAM, "view: NULL");                 \
-        weft_status_t st = weft__worker_may_wait((view)->worker);                             \
+        weft_status_t st = weft__worker_check_wait((view)->worker);                           \
         if (st == WEFT_OK) st = (call);                                                       \
         return st == WEFT_IN_PROGRESS ? weft__worker_wait_for((view)->worker, &outcome) : st; \
     } while (0)

@@ -239,7 +239,7 @@ weft_status_t weft_view_split_wait(weft_view_t *view, uint32_t colour, uint32_t 
     weft_view_split_params_t params = {
         .colour = colour, .key = key, .on_ready = note_part, .arg = &outcome};
     if (!part_p) REFUSE("part_p", "NULL");
-    weft_status_t st = view ? weft__worker_may_wait(view->worker) : WEFT_OK;
+    weft_status_t st = view ? weft__worker_check_wait(view->worker) : WEFT_OK;
     if (st == WEFT_OK) st = weft_view_split(view, &params);
     if (st == WEFT_OK) st = weft__worker_wait_for(view->worker, &outcome.status);
     if (st == WEFT_OK)

@@ -157,9 +157,9 @@ TEST(a_worker_ends_while_a_message_of_an_agreement_arrives) {
     crew_down(&c);
 }
 
-static size_t n_incoming(const struct team_registry *room) {
+static size_t n_incoming(const struct team_registry *registry) {
     size_t n = 0;
-    list_for_each(at, &room->incoming) n++;
+    list_for_each(at, &registry->incoming) n++;
     return n;
 }
 
@@ -169,9 +169,9 @@ TEST(long_messages_of_agreements_are_bounded) {
     enum { OFFERS = 200 };
     static uint8_t bytes[1024];
     static weft_status_t sent[OFFERS];
-    struct team_registry *room;
+    struct team_registry *registry;
     two_members("self,tcp", NULL, NULL);
-    CHECK_EQ(weft__team_registry(c.rank[0].worker, &room), WEFT_OK);
+    CHECK_EQ(weft__team_registry(c.rank[0].worker, &registry), WEFT_OK);
     weft_ep_t *to_first = weft__team_ep(c.rank[1].team, 0);
     EVERYBODY(&c, weft_barrier(me->team, OP_OF(me)));
     for (int i = 0; i < 200; i++) crew_turn(&c);
@@ -186,8 +186,8 @@ TEST(long_messages_of_agreements_are_bounded) {
     while (count("am.received") < before + OFFERS && now_s() < end)
         weft_worker_progress(c.rank[0].worker, 0);
     CHECK_EQ(count("am.received"), before + OFFERS);
-    CHECK_EQ(n_incoming(room), AGREE_INCOMING_MOST);
-    UNTIL(&c, n_incoming(room) == 0);
+    CHECK_EQ(n_incoming(registry), AGREE_INCOMING_MOST);
+    UNTIL(&c, n_incoming(registry) == 0);
     EVERYBODY(&c, weft_barrier(me->team, OP_OF(me)));
     for (uint32_t r = 0; r < MEMBERS; r++) CHECK_EQ(c.rank[r].outcome, WEFT_OK);
     crew_down(&c);
@@ -345,13 +345,14 @@ TEST(counts_of_other_members_that_are_too_large_end_the_team) {
                                  .dst_counts = counts};
         struct coll_call call;
         bool nothing;
-        struct coll_displacements room = {0};
+        struct coll_displacements displacements = {0};
         expect_outcome(&c.rank[r]);
-        CHECK_EQ(weft__coll_resolve(c.rank[r].team, &args, 0, &room, &call, &nothing), WEFT_OK);
+        CHECK_EQ(weft__coll_resolve(c.rank[r].team, &args, 0, &displacements, &call, &nothing),
+                 WEFT_OK);
         CHECK_EQ(call.algorithm, ALGORITHM_GATHERV_hierarchy);
         if (r == 1) call.count = (UINT64_C(1) << 61) - 1; /* no check of a hostile member's own */
         posted(&c.rank[r], weft__collective_start(c.rank[r].team, &call, OP_OF(&c.rank[r]), NULL));
-        talloc_free(room.owner);
+        talloc_free(displacements.owner);
     }
     UNTIL(&c, c.rank[0].outcome_calls);
     CHECK_EQ(c.rank[0].outcome, WEFT_ERR_TOO_BIG);

@@ -234,7 +234,7 @@ static bool all_gone(const struct explore_world *w) {
     return true;
 }
 
-TEST(members_of_a_team_recv_of_it_once_and_can_always_close) {
+TEST(members_of_a_team_are_notified_once_and_can_always_close) {
     static const struct explore_model model = {.name = "team",
                                                .role = {&team_role, &team_role, &team_role},
                                                .n_peers = 3,

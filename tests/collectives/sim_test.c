@@ -272,7 +272,7 @@ static void cut_last(struct world *w) {
     for (unsigned r = 0; r < 4; r++) weft__sim_partition(w->fabric, r, 4);
 }
 
-TEST(a_death_at_any_moment_of_an_allreduce_is_received_once_by_everybody) {
+TEST(a_death_at_any_moment_of_an_allreduce_is_reported_once_to_everybody) {
     for (uint64_t i = 0; i < 25; i++) harmed(i + 1, crash_last, WEFT_ERR_PEER_FAILED, i * 3000);
 }
 

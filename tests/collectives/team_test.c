@@ -538,12 +538,12 @@ TEST(a_split_of_a_segment_ends_at_once_though_a_member_closes_the_new_team_early
     crew_up(&c, 4, "self,shm", "coll.slot", "8192");
     for (uint32_t r = 0; r < 4; r++)
         CHECK_EQ(split(&c.rank[r], r == 3, 0, 60000, &part[r]), WEFT_OK);
-    struct team_registry *room;
-    CHECK_EQ(weft__team_registry(c.rank[1].worker, &room), WEFT_OK);
+    struct team_registry *registry;
+    CHECK_EQ(weft__team_registry(c.rank[1].worker, &registry), WEFT_OK);
     while (!early) {
         crew_turn(&c);
-        list_for_each(at, &room->teams) {
-            weft_team_t *team = list_of(at, weft_team_t, of_room);
+        list_for_each(at, &registry->teams) {
+            weft_team_t *team = list_of(at, weft_team_t, of_registry);
             if (team != c.rank[1].team) early = team;
         }
     }

@@ -29,7 +29,7 @@ static uint32_t sharing(weft_ep_t *ep) {
     return info.n_endpoints;
 }
 
-TEST(an_endpoint_notifies_whether_it_leads_to_a_worker) {
+TEST(an_endpoint_reports_whether_it_leads_to_a_worker) {
     struct pair p;
     pair_begin(&p, "tcp", NULL, 0, NULL, 0);
     pair_up(&p, NULL);

@@ -24,7 +24,7 @@ TEST(what_is_forbidden_has_no_speed) {
     CHECK(weft__vm_speed().copy_ns > 0);
 }
 
-TEST(memory_that_cannot_be_mapped_is_reached_by_message_and_the_endpoint_sends_why) {
+TEST(memory_that_cannot_be_mapped_is_reached_by_message_and_the_endpoint_reports_why) {
     struct two t;
     struct rma r;
     struct tally op = {0};

@@ -466,7 +466,7 @@ static unsigned n_keys(weft_ep_t *ep) {
     return n;
 }
 
-TEST_WIRES(keys_that_are_in_flight_without_end_are_held_in_bounds) {
+TEST_WIRES(keys_that_are_announced_without_end_are_held_in_bounds) {
     struct wire_message m;
     raw_open(&raw, transport, NULL, 0);
     fresh(transport);
@@ -527,7 +527,7 @@ TEST_WIRES(put_req_that_no_one_can_give_costs_nothing) {
     raw_close(&raw);
 }
 
-TEST(put_req_beyond_a_message_or_by_words_that_are_none_is_a_breach) {
+TEST(put_req_beyond_a_message_or_in_a_wrong_form_is_a_breach) {
     weft_setting_t reads = {"shm.copy", "vm"};
     static char big[100000];
     struct wire_message m;
@@ -568,7 +568,7 @@ static bool receives_gone(uint32_t to) {
     return false;
 }
 
-TEST_WIRES(what_cannot_be_written_is_notified_to_be_gone_and_may_be_asked_for) {
+TEST_WIRES(what_cannot_be_written_is_reported_gone_and_may_be_asked_for) {
     weft_setting_t pieces = {"shm.copy", "staged"};
     static char big[100000];
     struct wire_message m;

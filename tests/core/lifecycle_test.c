@@ -28,7 +28,7 @@ TEST_EACH(a_close_notifies_the_peer_once) {
 }
 
 /* Whether its link is still there or not. */
-TEST_EACH(a_close_is_notified_what_the_endpoint_was_lost_with) {
+TEST_EACH(a_close_reports_what_the_endpoint_was_lost_with) {
     for (int gone = 0; gone < 2; gone++) {
         struct two t;
         weft_status_t first = WEFT_IN_PROGRESS, second = WEFT_IN_PROGRESS;
@@ -271,7 +271,7 @@ TEST(listeners_accept_and_reject_shm) {
     listen_and_connect("shm", "shm://life-test");
 }
 
-TEST(the_cheapest_transport_that_reaches_is_chosen_and_sends_why) {
+TEST(the_cheapest_transport_that_reaches_is_chosen_and_states_why) {
     struct two t;
     weft_ep_info_t info;
     two_workers(&t, "self,shm,tcp", NULL, 0);

@@ -10,10 +10,10 @@ static char bytes[100];
 static struct tally never;
 
 static void refuse_null(weft_ep_t *ep, weft_worker_t *worker) {
-    weft_iov_t discard_buf = {NULL, 8}, second[2] = {{bytes, 8}, {NULL, 8}},
+    weft_iov_t at_null = {NULL, 8}, second[2] = {{bytes, 8}, {NULL, 8}},
                endless[2] = {{bytes, SIZE_MAX}, {bytes, 2}};
     const weft_layout_t blocks = {.kind = WEFT_LAYOUT_STRIDED, .block = 4, .stride = 8, .count = 9};
-    const weft_iov_t *const iov[] = {&discard_buf, second, endless, NULL};
+    const weft_iov_t *const iov[] = {&at_null, second, endless, NULL};
     const weft_op_t ops[] = {{.done = tally, .arg = &never},
                              {.flags = WEFT_AM_EAGER, .done = tally, .arg = &never},
                              {.layout = &blocks}};
@@ -67,7 +67,7 @@ TEST_EACH(nothing_at_null_is_legal) {
 }
 
 static int received;
-static void take_discard_buf(weft_ep_t *ep, weft_am_t *am, void *arg) {
+static void take_at_null(weft_ep_t *ep, weft_am_t *am, void *arg) {
     received++;
     CHECK_EQ(weft_am_recv(am, &(weft_iov_t){NULL, am->len}, 1, OP(&never)), WEFT_ERR_INVALID_PARAM);
     CHECK_EQ(weft_am_recv(am, NULL, 1, OP(&never)), WEFT_ERR_INVALID_PARAM);
@@ -80,7 +80,7 @@ TEST_EACH(a_message_is_not_received_at_null) {
     struct tally sent = {0};
     two_up(&t, transport);
     received = never.calls = 0;
-    CHECK_EQ(weft_am_handler_set(two_b(&t), 1, take_discard_buf, NULL), 0);
+    CHECK_EQ(weft_am_handler_set(two_b(&t), 1, take_at_null, NULL), 0);
     CHECK_EQ(weft_am_send(t.ep, 1, NULL, 0, &(weft_iov_t){bytes, 100}, 1, NULL), WEFT_OK);
     weft_op_t waits = {.done = tally, .arg = &sent, .flags = WEFT_AM_RENDEZVOUS};
     CHECK_EQ(weft_am_send(t.ep, 1, NULL, 0, &(weft_iov_t){bytes, 100}, 1, &waits),
@@ -95,14 +95,14 @@ TEST_WAYS(one_sided_bytes_at_null_are_refused) {
     weft_mem_t *mem;
     rma_up(&r, transport, messages, 4096, WEFT_MEM_ALL, NULL, 0);
     weft_ep_t *ep = r.t.ep;
-    weft_local_t discard_buf = {.len = 8};
+    weft_local_t at_null = {.len = 8};
     weft_remote_t there = {.base = rma_at(&r, 0), .len = 8, .rkey = r.rkey};
     const weft_layout_t blocks = {.kind = WEFT_LAYOUT_STRIDED, .block = 4, .stride = 8, .count = 9};
     const weft_op_t laid_out = {.layout = &blocks};
     CHECK_EQ(weft_put(ep, NULL, 8, rma_at(&r, 0), r.rkey, NULL), WEFT_ERR_INVALID_PARAM);
     CHECK_EQ(weft_get(ep, NULL, 8, rma_at(&r, 0), r.rkey, NULL), WEFT_ERR_INVALID_PARAM);
     CHECK_EQ(weft_put(ep, NULL, 0, rma_at(&r, 0), r.rkey, &laid_out), WEFT_ERR_INVALID_PARAM);
-    CHECK_EQ(weft_put_pieces(ep, &discard_buf, 1, &there, 1, NULL), WEFT_ERR_INVALID_PARAM);
+    CHECK_EQ(weft_put_pieces(ep, &at_null, 1, &there, 1, NULL), WEFT_ERR_INVALID_PARAM);
     CHECK_EQ(weft_put(ep, NULL, 0, rma_at(&r, 0), r.rkey, NULL), WEFT_OK);
     CHECK_EQ(weft_get(ep, NULL, 0, rma_at(&r, 0), r.rkey, NULL), WEFT_OK);
     CHECK_EQ(weft_mem_register(r.t.a, NULL, 8, NULL, &mem), WEFT_ERR_INVALID_PARAM);
@@ -164,18 +164,18 @@ TEST_EACH(a_layout_of_no_bytes_is_legal_at_null) {
     struct tally got = {0};
     const weft_layout_t none[] = {{.kind = WEFT_LAYOUT_STRIDED, .block = 4, .stride = 8},
                                   {.kind = WEFT_LAYOUT_STRIDED, .stride = 8, .count = 1000}};
-    const weft_iov_t discard_buf = {NULL, 0};
+    const weft_iov_t at_null = {NULL, 0};
     size_t len;
     two_up(&t, transport);
     for (int i = 0; i < 2; i++) {
         const weft_op_t op = {.layout = &none[i]},
                         receive = {.layout = &none[i], .done = tally, .arg = &got};
         got.calls = 0;
-        CHECK(weft_am_send(t.ep, 1, NULL, 0, &discard_buf, 1, &op) >= 0);
-        CHECK(weft_stream_send(t.ep, &discard_buf, 1, &op) >= 0);
-        CHECK(weft_stream_recv(t.ep, &discard_buf, 1, &len, &op) >= 0);
-        CHECK_EQ(weft_tag_recv(two_b(&t), 1, 0, &discard_buf, 1, NULL, &receive), WEFT_IN_PROGRESS);
-        CHECK(weft_tag_send(t.ep, 1, &discard_buf, 1, &op) >= 0);
+        CHECK(weft_am_send(t.ep, 1, NULL, 0, &at_null, 1, &op) >= 0);
+        CHECK(weft_stream_send(t.ep, &at_null, 1, &op) >= 0);
+        CHECK(weft_stream_recv(t.ep, &at_null, 1, &len, &op) >= 0);
+        CHECK_EQ(weft_tag_recv(two_b(&t), 1, 0, &at_null, 1, NULL, &receive), WEFT_IN_PROGRESS);
+        CHECK(weft_tag_send(t.ep, 1, &at_null, 1, &op) >= 0);
         UNTIL(&t, got.calls == 1);
         CHECK_EQ(got.status, WEFT_OK);
     }
@@ -395,7 +395,7 @@ TEST_WAYS(a_layout_is_refused_where_no_bytes_are_moved) {
     CHECK_EQ(never.calls, 0);
 }
 
-TEST_EACH(a_close_cannot_be_taken_back_and_counts_discard_buf) {
+TEST_EACH(a_close_cannot_be_taken_back_and_counts_nothing) {
     struct two t;
     struct tally closed[3] = {{0}};
     weft_completion_t completion = {.done = tally, .arg = &never, .count = 1};

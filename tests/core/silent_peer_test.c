@@ -21,7 +21,7 @@ static int all_connected(struct two *t, int *fd, const char *dead_after) {
     return connected(fd, 64);
 }
 
-TEST(connections_have_keep_alive_as_the_setting_sends) {
+TEST(connections_have_keep_alive_as_the_setting_demands) {
     struct two t;
     int fd[64], n = all_connected(&t, fd, "8s");
     CHECK_EQ(n, 2);

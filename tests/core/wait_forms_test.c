@@ -28,7 +28,7 @@ static weft_status_t form(int n, weft_worker_t *worker, weft_ep_t *ep, uint64_t 
     }
 }
 
-TEST(noop_is_no_one_to_wait_for) {
+TEST(null_is_no_one_to_wait_for) {
     for (int i = 0; i < FORMS; i++) CHECK_EQ(form(i, NULL, NULL, 0, NULL), WEFT_ERR_INVALID_PARAM);
 }
 
@@ -54,7 +54,7 @@ static void on_count(weft_ep_t *ep, weft_am_t *am, void *arg) {
     ++*(int *)arg;
 }
 
-TEST(each_form_does_what_it_sends) {
+TEST(each_form_does_what_it_promises) {
     struct two t;
     int received = 0;
     two_up(&t, "self");

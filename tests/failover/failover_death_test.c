@@ -82,7 +82,7 @@ TEST(a_dialer_that_is_killed_is_not_waited_for) {
     two_down(&t);
 }
 
-TEST(one_that_was_killed_and_freed_later_before_we_looked_is_not_waited_for) {
+TEST(one_that_was_killed_and_reaped_before_we_looked_is_not_waited_for) {
     struct two t;
     pid_t pid = dialed_by_child(&t);
     for (double end = two_now() + 0.05; two_now() < end;) weft_worker_progress(t.a, 0);

@@ -233,7 +233,7 @@ TEST(what_is_kept_is_bounded_and_sends_wait) {
     two_down(&t);
 }
 
-TEST(a_flush_sends_that_the_peer_has_it) {
+TEST(a_flush_means_that_the_peer_has_it) {
     struct two t;
     struct tally c = {0};
     surviving(&t, NULL, 0);

@@ -209,7 +209,7 @@ TEST(sim_a_try_that_is_held_up_beyond_its_time_is_followed_by_another) {
         for (unsigned from = 0; from < 2; from++) stalls_after(from, steps);
 }
 
-TEST(sim_a_partition_that_heals_within_spin_is_survived) {
+TEST(sim_a_partition_that_heals_within_the_timeout_is_survived) {
     struct world w;
     begin(&w, 7);
     for (int i = 0; i < 20; i++) send_one(&w.side[i % 2]);
@@ -224,7 +224,7 @@ TEST(sim_a_partition_that_heals_within_spin_is_survived) {
     end(&w);
 }
 
-TEST(sim_a_partition_beyond_spin_is_notified_to_both) {
+TEST(sim_a_partition_beyond_the_timeout_is_reported_to_both) {
     struct world w;
     begin(&w, 8);
     part(&w);

@@ -98,7 +98,7 @@ TEST(one_that_survives_its_lanes_is_lost_with_its_peer) {
     two_down(&t);
 }
 
-TEST(while_it_has_no_lane_spin_decides) {
+TEST(while_it_has_no_lane_the_timeout_decides) {
     static const weft_setting_t settings[] = {{"failover.timeout", "20s"}};
     struct two t;
     up(&t, "tcp", MS, WEFT_ERRORS_FAILOVER, settings, 1);
@@ -110,7 +110,7 @@ TEST(while_it_has_no_lane_spin_decides) {
 }
 
 /* A word of this kind, from a peer that may say anything. */
-TEST(words_about_heartbeats_are_read_whole) {
+TEST(messages_about_heartbeats_are_read_whole) {
     static const enum lane_kind kinds[] = {LANE_HEARTBEAT_ASK, LANE_HEARTBEAT, LANE_ACK,
                                            LANE_ACK_ASK};
     for (unsigned i = 0; i < sizeof kinds / sizeof *kinds; i++) {
@@ -165,7 +165,7 @@ static bool is_asked(uint16_t flags, double seconds) {
     return is;
 }
 
-TEST(only_a_peer_that_sends_so_is_asked_for_heartbeats) {
+TEST(only_a_peer_that_announces_answers_is_asked_for_heartbeats) {
     CHECK(is_asked(WIRE_HELLO_ANSWERS, test_timeout(20)));
     CHECK(!is_asked(0, 3 * MS * 1e-3));
 }

@@ -117,7 +117,7 @@ TEST(two_held_events_come_back_in_the_order_of_the_table) {
     CHECK(strcmp(log_of, "MOTOR in MOVING; DOORBELL in OPEN; ") == 0);
 }
 
-TEST(a_violation_and_a_bug_are_notified_to_the_owner_and_move_nothing) {
+TEST(a_violation_and_a_bug_are_reported_to_the_owner_and_move_nothing) {
     reset();
     weft__fsm_step(&door, DOOR_EV_LOCK);
     weft__fsm_step(&door, DOOR_EV_LOCK);
@@ -129,7 +129,7 @@ TEST(a_violation_and_a_bug_are_notified_to_the_owner_and_move_nothing) {
     CHECK(log_of[0] == '\0');
 }
 
-TEST(the_trace_notifies_every_step) {
+TEST(the_trace_has_every_step) {
     char text[1000];
     reset();
     weft__fsm_step(&door, DOOR_EV_CALL);

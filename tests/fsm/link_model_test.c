@@ -262,7 +262,7 @@ static bool agreed_by_lane(const struct explore_world *w) {
         EXPLORE_LOCALS_OF(list), .effects = effects_again, .after_violation = 1 + LINK_EV_LOST \
     }
 
-TEST(a_lane_that_breaks_before_it_handshaken_is_replaced) {
+TEST(a_lane_that_breaks_before_its_handshake_is_replaced) {
     static const struct explore_role dialer = ROLE_AGAIN(begins_again),
                                      accepted = ROLE_AGAIN(is_found);
     const struct explore_model again = {.name = "link_again",

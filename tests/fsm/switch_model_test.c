@@ -214,10 +214,10 @@ static void received(unsigned i, unsigned lane, uint8_t word) {
     if (word >> 4 == DATA) {
         if (value != s->seen++) broken = "out of order";
     } else if (word >> 4 == END) {
-        step(i,
-             s->taking ? SWITCH_EV_END_WRONG : weft__switch_end_is(&s->core, (uint8_t)lane, value));
+        step(i, s->taking ? SWITCH_EV_END_WRONG
+                          : weft__switch_end_event(&s->core, (uint8_t)lane, value));
     } else {
-        step(i, weft__switch_drained_is(&s->core, value));
+        step(i, weft__switch_drained_event(&s->core, value));
     }
 }
 
@@ -287,7 +287,7 @@ static void lane_ends(unsigned i, unsigned lane, bool parted) {
         step(i, parted ? SWITCH_EV_CANCEL : SWITCH_EV_FAILED);
         return;
     }
-    step(i, weft__switch_loss_is(&s->core, (uint8_t)lane, parted));
+    step(i, weft__switch_loss_event(&s->core, (uint8_t)lane, parted));
 }
 
 static void comes(unsigned i, unsigned lane, uint8_t word) {

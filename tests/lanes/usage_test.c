@@ -190,7 +190,7 @@ TEST(a_link_keeps_its_place_down_to_the_floor_by_the_factor) {
     talloc_free(u);
 }
 
-TEST(a_challenger_must_heartbeat_an_incumbent_by_the_factor) {
+TEST(a_challenger_must_outscore_an_incumbent_by_the_factor) {
     struct usage *u = begin((struct usage_params){.capacity = 1, .floor = 1000, .factor = 150});
     for (int t = 0; t < 50; t++) carry(u, 1, 1000000), tick(u);
     for (int t = 0; t < 100; t++) carry(u, 1, 1000000), carry(u, 2, 1490000), tick(u);
@@ -202,7 +202,7 @@ TEST(a_challenger_must_heartbeat_an_incumbent_by_the_factor) {
     for (int t = 0; t < 100; t++) carry(u, 1, 2200000), carry(u, 2, 1510000), tick(u);
     CHECK(seen[2].promoted);
     CHECK_EQ(promotions, 2);
-    CHECK(weft__usage_heartbeats(u, 151, 100) && !weft__usage_heartbeats(u, 150, 100));
+    CHECK(weft__usage_outscores(u, 151, 100) && !weft__usage_outscores(u, 150, 100));
     talloc_free(u);
 }
 

@@ -111,7 +111,7 @@ TEST(a_pointer_is_described_the_same_on_an_older_kernel) {
     CHECK_EQ(code, 0);
 }
 
-TEST(huge_pages_are_notified_on_any_kernel) {
+TEST(huge_pages_are_reported_on_any_kernel) {
     int here = run_apart(describe_huge, false), older = run_apart(describe_huge, true);
     if (here == NO_FILTERS || older == NO_FILTERS) SKIP("no huge pages here");
     CHECK(here == 0 && older == 0);

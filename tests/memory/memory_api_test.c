@@ -127,7 +127,7 @@ static void send_node(const char *dir, const char *device, const char *text) {
     CHECK(f && fputs(text, f) >= 0 && fclose(f) == 0);
 }
 
-TEST(a_device_is_where_the_kernel_sends) {
+TEST(a_device_is_where_the_kernel_reports_it) {
     char dir[] = "/tmp/weft-nodes-XXXXXX", command[300];
     CHECK(mkdtemp(dir));
     send_node(dir, "card0", "1\n");
@@ -142,7 +142,7 @@ TEST(a_device_is_where_the_kernel_sends) {
     CHECK_EQ(system(command), 0);
 }
 
-TEST(a_pointer_notifies_what_it_points_to) {
+TEST(a_pointer_reports_what_it_points_to) {
     weft_mem_info_t info;
     int fd = memfd_create("detect", MFD_CLOEXEC);
     CHECK_EQ(ftruncate(fd, 65536), 0);
@@ -501,7 +501,7 @@ TEST(a_region_that_is_being_released_is_revoked_with_that) {
 }
 
 /* The next remote flush reports a posted put that only the target could refuse, once. */
-TEST(a_refusal_is_notified_by_the_next_remote_flush) {
+TEST(a_refusal_is_reported_by_the_next_remote_flush) {
     struct rma r;
     struct tally op = {0};
     rma_up(&r, "tcp", true, 8192, WEFT_MEM_ALL, NULL, 0);

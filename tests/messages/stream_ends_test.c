@@ -116,7 +116,7 @@ TEST_EACH(a_peer_that_closes_in_good_order_is_received_to_the_end) {
     two_down(&t);
 }
 
-TEST_EACH(posted_receives_end_with_the_peer_and_notify_what_came) {
+TEST_EACH(posted_receives_end_with_the_peer_and_report_what_came) {
     struct two t;
     struct tally some = {0}, all = {0}, next_one = {0};
     size_t some_len, all_len, next_len;

@@ -97,7 +97,7 @@ TEST(parts_are_gathered_until_a_receive_comes) {
     sweep(one_chunk, 2, false);
 }
 
-TEST(what_is_too_long_is_cut_and_sends_so) {
+TEST(what_is_too_long_is_cut_and_reports_it) {
     struct two t;
     struct tally s = {0}, r = {0};
     up(&t, roomy, 1);
@@ -325,7 +325,7 @@ static bool receives_parts(uint16_t flags) {
     return in_parts;
 }
 
-TEST(only_a_peer_that_sends_so_receives_parts) {
+TEST(only_a_peer_that_announces_parts_receives_them) {
     CHECK(receives_parts(WIRE_HELLO_PARTS));
     CHECK(!receives_parts(0));
 }

@@ -72,7 +72,7 @@ TEST_EACH(wildcards_match_in_the_order_of_posting) {
     two_down(&t);
 }
 
-TEST_EACH(a_long_message_is_cut_and_sends_so) {
+TEST_EACH(a_long_message_is_cut_and_reports_it) {
     struct two t;
     unsigned char out[100], in[10], *big = calloc(1, 200000);
     two_up(&t, transport);
@@ -356,8 +356,8 @@ TEST_EACH(a_send_that_no_one_receives_can_be_cancelled) {
     two_down(&t);
 }
 
-/* It may be asked for before or after that is known: not as lost, for no peer is. */
-/* The receiver may be reading there, whatever made the sender fail. */
+/* The receiver may be reading there, whatever made the sender fail. Its message may be asked for
+ * before or after that is known: not as lost, for no peer is. */
 static void fail_with_an_offer(bool closes) {
     struct two t;
     struct tally sent = {0}, closed = {0}, got = {0};

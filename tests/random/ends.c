@@ -112,16 +112,16 @@ void on_endpoint(weft_ep_t *ep, void *arg) {
     RETURNS;
 }
 
-static const char *const discard_buf[] = {
+static const char *const unreachable[] = {
     "",           "tcp://",   "tcp://127.0.0.1:1", "shm://no-listener",    "shm:///../../x",
     "tcp://[::1", "self://x", "foo://bar",         "tcp://127.0.0.1:99999"};
 
 /* By its address, by where it listens, or to no listener. */
 static weft_status_t connect_to(struct node *node, struct node *to, const weft_ep_params_t *params,
-                                bool *noop_p, const weft_listener_t **by_p, weft_ep_t **ep_p) {
-    *noop_p = may(MAY_ERR) && percent(20);
+                                bool *to_none_p, const weft_listener_t **by_p, weft_ep_t **ep_p) {
+    *to_none_p = may(MAY_ERR) && percent(20);
     *by_p = NULL;
-    if (*noop_p) return weft_connect(node->worker, discard_buf[below(9)], params, ep_p);
+    if (*to_none_p) return weft_connect(node->worker, unreachable[below(9)], params, ep_p);
     if (to->listener && to->owner == here && percent(50)) {
         *by_p = to->listener;
         return weft_connect(node->worker, weft_listener_uri(to->listener), params, ep_p);
@@ -133,7 +133,7 @@ void dial(void) {
     struct node *node = any_node(), *to = &world->node[below(NODES)];
     weft_ep_t *ep;
     const weft_listener_t *by;
-    bool noop;
+    bool to_none;
     if (!node || !owns(node) || world->n_ends >= ENDS / 3 || to->closing) return;
     if (!strcmp(world->transports, "self")) to = node;
     if (to == node && !strstr(world->transports, "self") && percent(80)) return;
@@ -142,20 +142,20 @@ void dial(void) {
                                .connect_timeout_ms = may(MAY_CANCEL) && percent(5) ? 1 : 0,
                                .error_mode = percent(25) ? WEFT_ERRORS_FAILOVER : WEFT_ERRORS_PEER,
                                .heartbeat_ms = world->may == 0 || percent(90) ? 0 : 5000};
-    weft_status_t st = connect_to(node, to, &params, &noop, &by, &ep);
+    weft_status_t st = connect_to(node, to, &params, &to_none, &by, &ep);
     trace("node %u dials node %u%s: %s", node->n, to->n,
-          noop ? ", or no listener"
-          : by ? " where it listens"
-               : "",
+          to_none ? ", or no listener"
+          : by    ? " where it listens"
+                  : "",
           weft_status_name(st));
-    if (st < 0 && !noop && !world->may) wrong("dialing fails: %s", weft_status_name(st));
+    if (st < 0 && !to_none && !world->may) wrong("dialing fails: %s", weft_status_name(st));
     if (st < 0) return;
     struct end *end = end_new(node, ep);
     end->dialed = true;
     end->to = to;
     end->by = by;
     end->survives = params.error_mode == WEFT_ERRORS_FAILOVER;
-    end->hurried = noop || params.connect_timeout_ms;
+    end->hurried = to_none || params.connect_timeout_ms;
     send_who(end);
 }
 

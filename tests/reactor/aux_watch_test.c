@@ -91,7 +91,7 @@ static unsigned held_by(int epoll) {
     return n;
 }
 
-TEST(each_is_received_as_often_as_it_notifies) {
+TEST(each_is_called_as_often_as_it_notifies) {
     open_ears();
     for (int i = 0; i < MANY; i++) CHECK_EQ(write(ears[i].fds[1], "ab", i % 3), i % 3);
     for (int i = 0; i < 1000 && received_by_all() < 99; i++) turns(1);
@@ -153,7 +153,7 @@ TEST(one_that_is_notified_once_is_called_once_for_each_write) {
     close_ears();
 }
 
-TEST(one_that_is_stopped_or_waits_for_nothing_is_not_received) {
+TEST(one_that_is_stopped_or_waits_for_nothing_is_not_called) {
     open_ears();
     for (int i = 0; i < 3; i++) CHECK_EQ(write(ears[i].fds[1], "a", 1), 1);
     weft__aux_watch_stop(r, &ears[0].watch);

@@ -294,7 +294,7 @@ TEST(log_keeps_to_its_level) {
     weft_context_destroy(context);
 }
 
-TEST(limited_log_sends_how_much_it_kept_back) {
+TEST(limited_log_states_how_much_it_kept_back) {
     CHECK_EQ(create(NULL, 0, "/dev/null"), WEFT_OK);
     for (int i = 0; i < 1000; i++) weft__log_limited(context, WEFT_LOG_WARN, "room", "flood %d", i);
     CHECK(n_lines >= 10 && n_lines <= 20); /* a second may have begun meanwhile */

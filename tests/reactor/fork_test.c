@@ -72,7 +72,7 @@ TEST(a_child_waits_for_no_thread_that_did_not_come_with_it) {
     CHECK_EQ(weft__fork_generation(), parent);
 }
 
-static void discard_buf(weft_log_level_t level, const char *room, const char *line, void *arg) {}
+static void discard_line(weft_log_level_t level, const char *room, const char *line, void *arg) {}
 static void send_msg(void) {
     weft__log_limited(context, WEFT_LOG_WARN, "room", "a line");
 }
@@ -80,7 +80,7 @@ static int nothing_is_wrong(void) {
     return 0;
 }
 TEST(a_child_logs_while_threads_of_its_parent_do) {
-    CHECK_EQ(weft_context_create(&(weft_context_params_t){.log = discard_buf}, &context), 0);
+    CHECK_EQ(weft_context_create(&(weft_context_params_t){.log = discard_line}, &context), 0);
     children_end(send_msg, nothing_is_wrong);
     CHECK_EQ(weft_context_destroy(context), 0);
 }

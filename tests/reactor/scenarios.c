@@ -13,7 +13,7 @@
 
 #include "hosts.h"
 
-enum { SPIN_MS = 5000, RACE_MESSAGES = 100000 };
+enum { TIMEOUT_MS = 5000, RACE_MESSAGES = 100000 };
 
 static weft_context_t *context;
 
@@ -53,8 +53,8 @@ static uint64_t now_ns(void) {
 static bool steps_until(struct host *host, const volatile int *counter, int value) {
     while (*counter < value) {
         uint64_t begin = now_ns();
-        host->step(host, SPIN_MS);
-        if (now_ns() - begin >= (SPIN_MS - 100) * 1000000ull) return *counter >= value;
+        host->step(host, TIMEOUT_MS);
+        if (now_ns() - begin >= (TIMEOUT_MS - 100) * 1000000ull) return *counter >= value;
     }
     return true;
 }

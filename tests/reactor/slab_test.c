@@ -91,7 +91,7 @@ TEST(what_was_freed_later_goes_with_the_parent_too) {
     close_fixture(&f);
 }
 
-TEST(a_slab_out_of_memory_sends_so) {
+TEST(a_slab_out_of_memory_reports_it) {
     struct fixture f;
     open_fixture(&f);
     weft__alloc_fail_at(1);

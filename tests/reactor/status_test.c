@@ -40,7 +40,7 @@ TEST(hints_of_resources_name_what_helps) {
     }
 }
 
-TEST(description_notifies_the_causes_outermost_first) {
+TEST(description_names_the_causes_outermost_first) {
     char text[1024];
     CHECK_EQ(weft__fail(WEFT_ERR_REFUSED, "connect: errno %d", 111), WEFT_ERR_REFUSED);
     CHECK_EQ(weft__fail_in(WEFT_ERR_REFUSED, "connecting to %s", "tcp://a:1"), WEFT_ERR_REFUSED);
@@ -53,7 +53,7 @@ TEST(description_notifies_the_causes_outermost_first) {
     CHECK(strstr(text, "hint: "));
 }
 
-TEST(causes_of_another_status_are_not_notified) {
+TEST(causes_of_another_status_are_not_described) {
     char text[1024];
     weft__fail(WEFT_ERR_REFUSED, "the first");
     weft_status_describe(WEFT_ERR_TIMED_OUT, text, sizeof text);
@@ -103,7 +103,7 @@ TEST(version_is_of_three_numbers) {
     CHECK_EQ(a, WEFT_VERSION_MAJOR);
 }
 
-TEST(what_ran_out_is_notified_by_errno_wherever_it_was_met) {
+TEST(what_ran_out_is_found_by_errno_wherever_it_was_met) {
     CHECK_EQ(weft__errno_status(EMFILE), WEFT_ERR_NO_FDS);
     CHECK_EQ(weft__errno_status(ENFILE), WEFT_ERR_NO_FDS);
     CHECK_EQ(weft__errno_status(ENOMEM), WEFT_ERR_NO_MEMORY);

@@ -12,7 +12,7 @@
 #include <unistd.h>
 #include <weft/weft.h>
 
-enum { PING = 1, PONG = 2, SPIN_S = 5, MESSAGES = 20000, TO_SELF = 60000 };
+enum { PING = 1, PONG = 2, TIMEOUT_S = 5, MESSAGES = 20000, TO_SELF = 60000 };
 
 static double now(void) {
     struct timespec t;
@@ -39,7 +39,7 @@ static void dawdle(unsigned *seed) {
 }
 
 static int poll_until(weft_worker_t *worker, const int *counter, int value) {
-    double end = now() + test_timeout(SPIN_S);
+    double end = now() + test_timeout(TIMEOUT_S);
     while (*counter < value && now() < end) weft_worker_progress(worker, 0);
     return *counter >= value;
 }
@@ -101,11 +101,12 @@ static const char *close_worker(struct host *host, const char *verdict) {
 }
 
 static const char *steps_until(struct host *host, int value) {
-    double spin = test_timeout(SPIN_S);
+    double timeout_s = test_timeout(TIMEOUT_S);
     while (pings < value) {
         double begin = now();
-        host->step(host, (int)(spin * 1e3));
-        if (now() - begin > spin - 0.1 && pings < value) return "a message did not wake the host";
+        host->step(host, (int)(timeout_s * 1e3));
+        if (now() - begin > timeout_s - 0.1 && pings < value)
+            return "a message did not wake the host";
     }
     return NULL;
 }

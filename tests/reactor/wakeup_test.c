@@ -710,7 +710,7 @@ static void apart_and_joined(bool taken_before) {
     apart_close(&a);
 }
 
-TEST(apart_the_fd_notifies_of_the_news_alone_and_joined_of_all_again) {
+TEST(detached_the_fd_notifies_of_the_news_alone_and_attached_of_all_again) {
     apart_and_joined(true);
 }
 TEST(the_fd_may_first_be_asked_for_while_it_is_apart) {
@@ -731,7 +731,7 @@ TEST(a_reactor_whose_fd_no_one_asked_for_has_none_when_it_is_joined) {
     apart_close(&a);
 }
 
-TEST(apart_without_news_the_fd_notifies_of_nothing) {
+TEST(detached_without_news_the_fd_notifies_of_nothing) {
     struct apart a;
     apart_open(&a);
     apart_start(&a, 0);

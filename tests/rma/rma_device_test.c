@@ -133,7 +133,7 @@ static void unpack_again(struct rma *r, const char *key, size_t len) {
 }
 
 /* A key that says nothing of the device: the target knows better. */
-TEST_WAYS(who_was_notified_nothing_of_the_device_is_refused_by_the_target) {
+TEST_WAYS(who_does_not_know_of_the_device_is_refused_by_the_target) {
     struct rma r;
     char key[WEFT_RKEY_MAX];
     size_t len = repack(&r, transport, messages, key);

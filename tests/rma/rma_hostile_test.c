@@ -204,7 +204,7 @@ TEST_WIRES(rights_that_were_not_granted_are_not_had) {
     }
 }
 
-TEST_WIRES(a_revoked_key_is_check_nothing_and_a_released_region_too) {
+TEST_WIRES(a_revoked_key_grants_nothing_and_a_released_region_neither) {
     struct tally done = {0};
     begin(transport, WEFT_MEM_ALL, NULL, 0);
     CHECK_EQ(get(granted, at(0), 8), WEFT_OK);

@@ -215,15 +215,15 @@ static void kill_each(enum way way) {
         for (unsigned after = 0; after < 60; after += 20) kill_at(way, kind, after);
 }
 
-TEST(a_killed_initiator_leaves_whole_atomics_and_no_forked_child_byte_in_mapped_memory) {
+TEST(a_killed_initiator_leaves_whole_atomics_and_no_byte_elsewhere_in_mapped_memory) {
     kill_each(MAPPED);
 }
-TEST(a_killed_initiator_leaves_whole_atomics_and_no_forked_child_byte_by_process_vm) {
+TEST(a_killed_initiator_leaves_whole_atomics_and_no_byte_elsewhere_by_process_vm) {
     kill_each(PROCESS_VM);
 }
-TEST(a_killed_initiator_leaves_whole_atomics_and_no_forked_child_byte_by_message) {
+TEST(a_killed_initiator_leaves_whole_atomics_and_no_byte_elsewhere_by_message) {
     kill_each(BY_MESSAGE);
 }
-TEST(a_killed_initiator_leaves_whole_atomics_and_no_forked_child_byte_by_tcp) {
+TEST(a_killed_initiator_leaves_whole_atomics_and_no_byte_elsewhere_by_tcp) {
     kill_each(TCP);
 }

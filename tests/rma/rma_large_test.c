@@ -56,7 +56,7 @@ static weft_status_t move(struct rma *r, bool put, const weft_op_t *op) {
                : weft_get(r->t.ep, here, LARGE, rma_at(r, 0), r->rkey, op);
 }
 
-TEST_NATIVE(a_large_copy_takes_op_group_turns_and_arrives_whole) {
+TEST_NATIVE(a_large_copy_takes_many_turns_and_arrives_whole) {
     struct rma r;
     begin(&r, transport, way);
     for (int put = 1; put >= 0; put--) {
@@ -184,7 +184,7 @@ TEST_NATIVE(puts_keep_the_order_that_they_are_sent_to_keep) {
 
 /* 60 pieces of 768 KiB here, one range there, and the other way round; and a small put behind
  * them. */
-TEST_NATIVE(many_pieces_take_op_group_turns_too) {
+TEST_NATIVE(many_pieces_take_many_turns_too) {
     struct rma r;
     enum { N = 60, BLOCK = 768 * 1024, TOTAL = N * BLOCK };
     begin(&r, transport, way);

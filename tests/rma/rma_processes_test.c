@@ -217,7 +217,7 @@ static void check_chain(uint64_t last) {
     check_times(order, n);
 }
 
-TEST(atomics_of_eight_processes_by_op_group_ways_are_linearizable) {
+TEST(atomics_of_eight_processes_by_different_ways_are_linearizable) {
     struct host h = {0};
     int bad = 0;
     uint32_t count;

@@ -72,7 +72,7 @@ static uint64_t expected(weft_atomic_t what, uint64_t old, uint64_t operand, uin
     return 0;
 }
 
-TEST_WAYS(atomics_do_what_their_names_send_and_touch_no_neighbour) {
+TEST_WAYS(atomics_do_what_their_names_promise_and_touch_no_neighbour) {
     struct rma r;
     rma_up(&r, transport, messages, 4096, WEFT_MEM_ALL, NULL, 0);
     for (int what = WEFT_ATOMIC_ADD; what <= WEFT_ATOMIC_CSWAP; what++)
@@ -362,7 +362,7 @@ static void counted(weft_status_t status, void *arg) {
     tally(status, arg);
 }
 
-TEST_WAYS(one_completion_counts_op_group_operations) {
+TEST_WAYS(one_completion_counts_many_operations) {
     struct rma r;
     static char in[10][5000];
     struct tally end = {0};
@@ -475,7 +475,7 @@ TEST_WAYS(the_end_of_a_fetching_atomic_may_begin_the_next_and_close_the_endpoint
     rma_down(&c.r);
 }
 
-TEST_WAYS(a_key_outlives_its_endpoint_and_sends_so) {
+TEST_WAYS(a_key_outlives_its_endpoint_and_reports_it) {
     struct rma r;
     struct tally closed = {0};
     weft_rkey_info_t info;
@@ -491,7 +491,7 @@ TEST_WAYS(a_key_outlives_its_endpoint_and_sends_so) {
     rma_down(&r);
 }
 
-TEST_WAYS(a_key_of_a_lost_endpoint_notifies_what_operations_end_with) {
+TEST_WAYS(a_key_of_a_lost_endpoint_reports_what_operations_end_with) {
     struct rma r;
     weft_rkey_info_t info;
     rma_up(&r, transport, messages, 4096, WEFT_MEM_ALL, NULL, 0);
@@ -504,7 +504,7 @@ TEST_WAYS(a_key_of_a_lost_endpoint_notifies_what_operations_end_with) {
     rma_down(&r);
 }
 
-TEST_WAYS(attributes_notify_what_holds) {
+TEST_WAYS(attributes_report_what_holds) {
     struct rma r;
     weft_rma_attributes_t a;
     void *at;
@@ -541,7 +541,7 @@ static void before_any_key(const char *shm_rma, const char *expected) {
     CHECK(!strcmp(ep.one_sided, expected));
     two_down(&t);
 }
-TEST(how_keys_will_be_used_is_notified_before_there_is_one) {
+TEST(how_keys_will_be_used_is_reported_before_there_is_one) {
     before_any_key("auto", "by key: mapped where it was allocated, else process_vm");
     before_any_key("mapped", "by key: mapped where it was allocated, else message");
     before_any_key("vm", "by key: process_vm");
@@ -584,15 +584,15 @@ static void only_what_needs_the_target_waits_for_it(const char *shm_rma, unsigne
                     (fetched.calls || !(rights & WEFT_MEM_ATOMIC)));
     rma_down(&r);
 }
-TEST(operations_that_need_the_target_are_notified_mapped) {
+TEST(operations_that_need_the_target_are_reported_mapped) {
     only_what_needs_the_target_waits_for_it("mapped", WEFT_MEM_ALL, 0);
 }
-TEST(operations_that_need_the_target_are_notified_process_vm) {
+TEST(operations_that_need_the_target_are_reported_process_vm) {
     only_what_needs_the_target_waits_for_it("vm", WEFT_MEM_ALL, WEFT_MEM_ATOMIC);
     only_what_needs_the_target_waits_for_it("vm", WEFT_MEM_READ | WEFT_MEM_WRITE, 0);
     only_what_needs_the_target_waits_for_it("vm", WEFT_MEM_READ, 0);
 }
-TEST(operations_that_need_the_target_are_notified_message) {
+TEST(operations_that_need_the_target_are_reported_message) {
     only_what_needs_the_target_waits_for_it("message", WEFT_MEM_ALL, WEFT_MEM_ALL);
     only_what_needs_the_target_waits_for_it("message", WEFT_MEM_READ | WEFT_MEM_WRITE,
                                             WEFT_MEM_READ | WEFT_MEM_WRITE);

@@ -273,13 +273,13 @@ static void gone_while_it_waits(const char *transport, const char *rings) {
     flood_end(&f);
 }
 
-TEST(one_that_floods_and_goes_is_received_out_ring) {
+TEST(one_that_floods_and_goes_is_received_to_the_end_ring) {
     gone_while_it_waits("shm", "64");
 }
-TEST(one_that_floods_and_goes_is_received_out_mailbox) {
+TEST(one_that_floods_and_goes_is_received_to_the_end_mailbox) {
     gone_while_it_waits("shm", "0");
 }
-TEST(one_that_floods_and_goes_is_received_out_tcp) {
+TEST(one_that_floods_and_goes_is_received_to_the_end_tcp) {
     gone_while_it_waits(test_network(), "0");
 }
 

@@ -277,12 +277,12 @@ static void from_op_group_threads(const char *transport, bool thread) {
     pair_end(&p);
 }
 
-TEST(one_sided_operations_of_op_group_threads_shm) {
+TEST(one_sided_operations_of_many_threads_shm) {
     from_op_group_threads("shm", false);
 }
-TEST(one_sided_operations_of_op_group_threads_to_a_thread_shm) {
+TEST(one_sided_operations_of_many_threads_to_a_thread_shm) {
     from_op_group_threads("shm", true);
 }
-TEST(one_sided_operations_of_op_group_threads_to_a_thread_tcp) {
+TEST(one_sided_operations_of_many_threads_to_a_thread_tcp) {
     from_op_group_threads("tcp", true);
 }

@@ -7,7 +7,7 @@
 
 /* ---- what is read in place, and what is not -------------------------------------------------- */
 
-TEST(large_messages_out_of_in_flight_memory_are_read_where_they_lie) {
+TEST(large_messages_out_of_exposed_memory_are_read_where_they_lie) {
     static const size_t lengths[] = {LARGE, 65537, 256 << 10, (256 << 10) + 1, 1 << 20, LEN - 4096};
     struct exposure_pair p;
     pair_up(&p, 1);
@@ -48,7 +48,7 @@ TEST(all_of_many_large_messages_at_once_are_read_in_place) {
     pair_down(&p);
 }
 
-TEST(memory_that_is_not_in_flight_is_shown_to_no_one) {
+TEST(memory_that_is_not_exposed_is_shown_to_no_one) {
     struct exposure_pair p;
     pair_up(&p, 0);
     for (int i = 0; i < 10; i++) cross(&p, 0, LARGE);
@@ -57,7 +57,7 @@ TEST(memory_that_is_not_in_flight_is_shown_to_no_one) {
     pair_down(&p);
 }
 
-TEST(a_message_that_only_begins_in_in_flight_memory_is_not_read_there) {
+TEST(a_message_that_only_begins_in_exposed_memory_is_not_read_there) {
     struct exposure_pair p;
     char *elsewhere = malloc(LARGE);
     weft_iov_t iov[2];
@@ -88,7 +88,7 @@ TEST(it_is_refused_to_expose_what_peers_may_not_read) {
 }
 
 /* Memory of the program's own cannot be mapped; it is sent as any. */
-TEST(registered_memory_is_in_flight_in_vain) {
+TEST(registered_memory_is_exposed_in_vain) {
     struct exposure_pair p;
     char *own = malloc(LEN);
     weft_mem_t *mem;
@@ -103,7 +103,7 @@ TEST(registered_memory_is_in_flight_in_vain) {
 }
 
 /* From the size on that the peer announces. */
-TEST(in_flight_memory_is_read_from_the_size_on_that_is_printed) {
+TEST(exposed_memory_is_read_from_the_size_on_that_is_printed) {
     struct exposure_pair p;
     weft_protocol_info_t row = {0};
     setenv("WEFT_RENDEZVOUS_THRESHOLD", "auto", 1);
@@ -247,7 +247,7 @@ TEST(a_read_may_be_cancelled_by_either_side_at_any_time) {
 
 /* ---- how an exposure ends -------------------------------------------------------------------- */
 
-TEST(a_revoked_region_is_read_no_more_and_in_flight_again_under_its_new_epoch) {
+TEST(a_revoked_region_is_read_no_more_and_exposed_again_under_its_new_epoch) {
     struct exposure_pair p;
     struct tally revoked = {0};
     pair_up(&p, 1);
@@ -285,10 +285,10 @@ static void refused_until_there_is_room(const char *setting) {
     unsetenv("WEFT_LANES_SWITCH");
     unsetenv(setting);
 }
-TEST(a_exposure_for_which_the_owner_has_no_room_is_asked_for_again) {
+TEST(an_exposure_for_which_the_owner_has_no_room_is_asked_for_again) {
     refused_until_there_is_room("WEFT_SHM_MAX_GRANTS");
 }
-TEST(a_exposure_for_which_the_reader_has_no_room_is_asked_for_again) {
+TEST(an_exposure_for_which_the_reader_has_no_room_is_asked_for_again) {
     refused_until_there_is_room("WEFT_RMA_MAX_KEYS");
 }
 
@@ -329,7 +329,7 @@ TEST(a_release_waits_until_the_peer_has_let_go_and_its_address_may_be_used_again
     pair_down(&p);
 }
 
-TEST(more_regions_than_anybody_remembers_are_in_flight_in_turn) {
+TEST(more_regions_than_anybody_remembers_are_exposed_in_turn) {
     enum { REGIONS = 40, ROUNDS = 3 };
     struct exposure_pair p;
     weft_mem_t *mem[REGIONS];
@@ -352,7 +352,7 @@ TEST(more_regions_than_anybody_remembers_are_in_flight_in_turn) {
 
 /* Each first message of a region announces a key beside it, also where the lane has room
  * for the one and not for the other. */
-TEST(keys_are_notified_while_the_lane_is_full_and_every_message_comes_once) {
+TEST(keys_are_announced_while_the_lane_is_full_and_every_message_comes_once) {
     setenv("WEFT_RENDEZVOUS_THRESHOLD", "auto", 1);
     enum { REGIONS = 24, SMALL = 120, SMALL_LEN = 7000, ALL = REGIONS * (SMALL + 1) };
     struct exposure_pair p;
@@ -400,7 +400,7 @@ TEST(another_endpoint_of_the_link_goes_on_with_the_exposure) {
     pair_down(&p);
 }
 
-TEST(a_exposure_stands_while_messages_move_to_another_lane) {
+TEST(an_exposure_stands_while_messages_move_to_another_lane) {
     struct exposure_pair p;
     struct small small;
     pair_up(&p, 1);
@@ -511,7 +511,7 @@ static void killed_at_any_time(bool split) {
         survives(false, split, turns[i]);
     }
 }
-TEST(a_peer_that_is_killed_while_in_flight_memory_is_read) {
+TEST(a_peer_that_is_killed_while_exposed_memory_is_read) {
     killed_at_any_time(false);
 }
 TEST(a_peer_that_is_killed_while_both_sides_copy) {

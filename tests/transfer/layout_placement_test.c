@@ -123,7 +123,7 @@ TEST(no_piece_of_a_request_lies_beyond_its_memory) {
             weft_iov_t to[PLACE_IOV];
             size_t len = ROOM, n = weft__request_slice(req, to, PLACE_IOV, offset, &len);
             CHECK(n == 0 || (offset < all && len <= all - offset));
-            CHECK(n == 0 || weft__request_exposes(req, offset, to, n));
+            CHECK(n == 0 || weft__request_covers(req, offset, to, n));
         }
         weft__request_discard(req);
     }
@@ -138,15 +138,15 @@ TEST(pieces_that_leave_a_requests_memory_by_one_byte_are_found) {
         if (s->block < 4096) continue;
         struct weft_request *req = receive_of(&t, s);
         char *last = region + (s->count - 1) * s->stride;
-        CHECK(weft__request_exposes(req, 0, &(weft_iov_t){region, s->block}, 1));
-        CHECK(weft__request_exposes(req, 0, &(weft_iov_t){last, s->block}, 1));
-        CHECK(!weft__request_exposes(req, 0, &(weft_iov_t){region, s->block + 1}, 1));
-        CHECK(!weft__request_exposes(req, 0,
-                                     &(weft_iov_t){(char *)((uintptr_t)region - 1), s->block}, 1));
-        CHECK(!weft__request_exposes(req, 0, &(weft_iov_t){last + 1, s->block}, 1));
-        CHECK(!weft__request_exposes(req, 0, &(weft_iov_t){last + s->stride, s->block}, 1));
-        CHECK(!weft__request_exposes(req, 0, &(weft_iov_t){last, SIZE_MAX}, 1));
-        CHECK(!weft__request_exposes(req, 0, (weft_iov_t[]){{last, 1}, {last + s->stride, 1}}, 2));
+        CHECK(weft__request_covers(req, 0, &(weft_iov_t){region, s->block}, 1));
+        CHECK(weft__request_covers(req, 0, &(weft_iov_t){last, s->block}, 1));
+        CHECK(!weft__request_covers(req, 0, &(weft_iov_t){region, s->block + 1}, 1));
+        CHECK(!weft__request_covers(req, 0,
+                                    &(weft_iov_t){(char *)((uintptr_t)region - 1), s->block}, 1));
+        CHECK(!weft__request_covers(req, 0, &(weft_iov_t){last + 1, s->block}, 1));
+        CHECK(!weft__request_covers(req, 0, &(weft_iov_t){last + s->stride, s->block}, 1));
+        CHECK(!weft__request_covers(req, 0, &(weft_iov_t){last, SIZE_MAX}, 1));
+        CHECK(!weft__request_covers(req, 0, (weft_iov_t[]){{last, 1}, {last + s->stride, 1}}, 2));
         weft__request_discard(req);
     }
     two_down(&t);

@@ -153,7 +153,7 @@ TEST(a_message_read_where_it_is_mapped_after_its_sender_ended_does_not_arrive) {
     in_each_way((struct way){.copy = "staged", .expose = true, .len = 200000});
 }
 
-TEST(a_message_read_in_op_group_turns_while_its_sender_ends_does_not_arrive) {
+TEST(a_message_read_in_many_turns_while_its_sender_ends_does_not_arrive) {
     in_each_way((struct way){.copy = "staged", .expose = true, .len = 900000});
 }
 

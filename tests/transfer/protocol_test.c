@@ -304,7 +304,7 @@ static bool has_costs(const weft_transport_info_t *t, double latency, double ove
     return t->latency_ns == latency && t->overhead_ns == overhead && t->bandwidth == bandwidth;
 }
 
-TEST(a_transport_is_measured_when_it_is_first_opened_and_sends_what_was_found) {
+TEST(a_transport_is_measured_when_it_is_first_opened_and_reports_what_was_found) {
     char path[64];
     struct costs with, before, none = costs_with("self", "off");
     new_place(path);
@@ -333,7 +333,7 @@ TEST(what_is_known_of_a_transport_is_not_measured_again) {
     unlink(path);
 }
 
-TEST(where_nothing_may_be_or_can_be_measured_a_transport_sends_what_is_built_in) {
+TEST(where_nothing_may_be_or_can_be_measured_a_transport_reports_what_is_built_in) {
     char path[64];
     new_place(path);
     struct costs off = costs_with("shm,tcp", "off");

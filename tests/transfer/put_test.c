@@ -37,7 +37,7 @@ TEST(messages_of_any_length_are_written_by_their_sender) {
     into_down(&p);
 }
 
-TEST(messages_of_op_group_pieces_are_gathered_where_they_belong) {
+TEST(messages_of_many_pieces_are_gathered_where_they_belong) {
     static const size_t cuts[][5] = {
         {LARGE / 2}, {0, 7, 100, 0, LARGE - 300}, {LARGE - 1}, {1}, {60001, 60001, 1, 0, 9}};
     struct into_pair p;
@@ -87,7 +87,7 @@ TEST(short_ones_and_those_that_the_program_packs_are_asked_for) {
     into_down(&p);
 }
 
-TEST(memory_that_is_in_flight_for_reading_only_is_written_by_no_one_else) {
+TEST(memory_that_is_exposed_for_reading_only_is_written_by_no_one_else) {
     struct into_pair p;
     into_up(&p, 0, WEFT_MEM_READ);
     for (int i = 0; i < 20; i++) cross_into(&p, LARGE, 0);
@@ -95,7 +95,7 @@ TEST(memory_that_is_in_flight_for_reading_only_is_written_by_no_one_else) {
     into_down(&p);
 }
 
-TEST(none_are_where_the_setting_sends_so) {
+TEST(none_are_where_the_setting_forbids_them) {
     struct into_pair p;
     setenv("WEFT_SHM_SPLIT_COPY", "0", 1);
     into_up(&p, 0, RIGHTS);

@@ -55,7 +55,7 @@ static void notify(weft_log_level_t level, const char *room, const char *line, v
     n_notified++;
 }
 
-TEST(why_a_place_is_left_out_is_notified_in_one_whole_line) {
+TEST(why_a_place_is_left_out_is_logged_in_one_whole_line) {
     const weft_setting_t places = {"tcp.rails", "192.0.2.1,no.such"};
     const weft_context_params_t params = {.settings = &places, .n_settings = 1, .log = notify};
     weft_context_t *context;

@@ -42,7 +42,7 @@ static uint32_t lanes_of(weft_ep_t *ep) {
     return info.n_lanes;
 }
 
-TEST(an_endpoint_notifies_of_its_rails) {
+TEST(an_endpoint_reports_its_rails) {
     EACH_LANE(i) {
         struct run r;
         open_run(&r, lanes[i], "3", NULL);

@@ -30,7 +30,7 @@ TEST(messages_of_any_length_are_copied_by_both_sides) {
     into_down(&p);
 }
 
-TEST(memory_that_is_in_flight_for_reading_only_is_written_by_no_one_else) {
+TEST(memory_that_is_exposed_for_reading_only_is_written_by_no_one_else) {
     struct into_pair p;
     into_up(&p, 1, WEFT_MEM_READ);
     for (int i = 0; i < 20; i++) cross_into(&p, LARGE, 0);
@@ -39,7 +39,7 @@ TEST(memory_that_is_in_flight_for_reading_only_is_written_by_no_one_else) {
 }
 
 /* Each by a key of its own. */
-TEST(memory_that_was_in_flight_for_reading_is_in_flight_for_writing_when_that_is_wanted) {
+TEST(memory_that_is_exposed_for_reading_is_exposed_for_writing_when_that_is_wanted) {
     struct into_pair p;
     char *elsewhere = malloc(LARGE);
     into_up(&p, 1, RIGHTS);
@@ -60,7 +60,7 @@ TEST(memory_that_was_in_flight_for_reading_is_in_flight_for_writing_when_that_is
     into_down(&p);
 }
 
-TEST(none_are_where_the_setting_sends_so) {
+TEST(none_are_where_the_setting_forbids_them) {
     struct into_pair p;
     setenv("WEFT_SHM_SPLIT_COPY", "0", 1);
     into_up(&p, 1, RIGHTS);
@@ -223,11 +223,11 @@ static struct weft_request *until_both_are_at_it(struct into_pair *p, struct tal
 
 /* It gives the memory back, which is the sender's program's from then on, and leaves the word
  * standing by which it is helped. */
-TEST(a_reader_that_sends_early_that_it_has_read_is_put_done_no_more) {
+TEST(a_reader_that_sends_fin_early_gets_no_more_put_done) {
     struct into_pair p;
     struct tally sent, received;
     const struct weft_request *reads = until_both_are_at_it(&p, &sent, &received);
-    weft__refuse_offer(p.l.t.back->link, reads->peer_id, WEFT_OK);
+    weft__offer_fin(p.l.t.back->link, reads->peer_id, WEFT_OK);
     double end = two_now() + test_timeout(20);
     while (!sent.calls && two_now() < end) weft_worker_progress(p.l.t.a, 0);
     CHECK(sent.calls == 1 && sent.status == WEFT_OK);
@@ -329,7 +329,7 @@ static void two_processes(bool sleep) {
     close(game.over[0]);
 }
 
-TEST(two_processes_that_send_at_once_put_req_each_other) {
+TEST(two_processes_that_send_at_once_ask_each_other_to_put) {
     two_processes(false);
 }
 TEST(and_wake_each_other_where_they_sleep) {

@@ -219,7 +219,7 @@ static struct post *three(struct out *out, struct in *in) {
     return post;
 }
 
-TEST(a_chain_that_leads_astray_is_notified_and_not_followed) {
+TEST(a_chain_that_leads_astray_is_reported_and_not_followed) {
     static struct out out[SENDERS];
     static struct in in;
     struct mail_message m = {0};
@@ -261,7 +261,7 @@ TEST(a_chain_that_changes_is_noticed) {
     CHECK(mail_all_read(&in.rx));
 }
 
-TEST(lies_about_a_message_are_notified_and_never_followed) {
+TEST(lies_about_a_message_are_reported_and_never_followed) {
     static struct out out[SENDERS];
     static struct in in;
     static const struct {

@@ -88,19 +88,19 @@ static void is_as_written(enum column column, const struct transport *transport,
     target_close(&t);
 }
 
-TEST(self_does_what_the_table_sends) {
+TEST(self_does_what_the_table_lists) {
     is_as_written(SELF, &weft__transport_self, PAIR_ONE_REACTOR, "auto");
 }
-TEST(shm_does_what_the_table_sends) {
+TEST(shm_does_what_the_table_lists) {
     is_as_written(SHM, &weft__transport_shm, 0, "auto");
 }
-TEST(shm_by_process_vm_does_what_the_table_sends) {
+TEST(shm_by_process_vm_does_what_the_table_lists) {
     is_as_written(SHM_VM, &weft__transport_shm, 0, "vm");
 }
-TEST(tcp_does_what_the_table_sends) {
+TEST(tcp_does_what_the_table_lists) {
     is_as_written(TCP, &weft__transport_tcp, 0, "auto");
 }
-TEST(sim_does_what_the_table_sends) {
+TEST(sim_does_what_the_table_lists) {
     is_as_written(SIM, &weft__transport_sim, PAIR_VIRTUAL, "auto");
 }
 
@@ -110,11 +110,11 @@ static weft_status_t open_window(struct reactor *r, const struct iface_params *p
     return weft__window_iface_open(r, &weft__transport_rdma_ud, params, iface_p);
 }
 static const struct transport rdma_ud_window = {.name = "rdma_ud", .open = open_window};
-TEST(rdma_rc_does_what_the_table_sends) {
+TEST(rdma_rc_does_what_the_table_lists) {
     if (!pair_has_rdma()) SKIP("no RDMA device here");
     is_as_written(RC, &weft__transport_rdma_rc, 0, "auto");
 }
-TEST(rdma_ud_does_what_the_table_sends) {
+TEST(rdma_ud_does_what_the_table_lists) {
     if (!pair_has_rdma()) SKIP("no RDMA device here");
     is_as_written(UD, &rdma_ud_window, 0, "auto");
 }

@@ -206,7 +206,7 @@ static struct ibv_qp_attr state_of(struct end *end) {
 
 /* Devices of two sizes: who would send more at once than the other one takes would lose the
  * queue pair. */
-TEST(the_smaller_of_two_devices_sends_how_many_are_under_way) {
+TEST(the_smaller_of_two_devices_limits_how_many_are_under_way) {
     const weft_setting_t insecure = {"rdma.insecure", "yes"};
     if (!pair_has_rdma()) SKIP("no RDMA device here");
     for (int small = 0; small < 2; small++)

@@ -168,10 +168,10 @@ TEST(noise_connects_no_one_and_leaves_nothing) {
     uint8_t address[96], good[RC_HELLO_SIZE], bytes[RC_HELLO_SIZE];
     size_t len = sizeof address;
     uint64_t x = 88172645463325252u;
-    char spin[16];
+    char timeout[16];
     WANTS_A_DEVICE();
-    snprintf(spin, sizeof spin, "%dms", (int)(1e3 * test_timeout(2)));
-    begin_with(&p, &(weft_setting_t){"connect.timeout", spin}, 1);
+    snprintf(timeout, sizeof timeout, "%dms", (int)(1e3 * test_timeout(2)));
+    begin_with(&p, &(weft_setting_t){"connect.timeout", timeout}, 1);
     CHECK_EQ(p.iface_b->ops->address(p.iface_b, address, &len), WEFT_OK);
     struct rc_hello hello = {.worker = 1, .buffer = raw_b(&p)->buffer, .flags = RC_FLAG_KEYED};
     memcpy(hello.token, raw_b(&p)->token, RC_TOKEN);

@@ -113,7 +113,7 @@ TEST(one_that_gives_more_credit_than_there_is_is_lost) {
 }
 
 /* What came before its end is received, and then its end. */
-TEST(a_paused_lane_that_is_lost_is_received_out) {
+TEST(a_paused_lane_that_is_lost_is_received_to_the_end) {
     struct pair p;
     WANTS_A_DEVICE();
     begin_with(&p, &insecure, 1);

@@ -67,7 +67,7 @@ TEST(handshakes_come_back_as_they_were) {
     bytes_maul(decode_all, bytes, RC_ANSWER_SIZE);
 }
 
-TEST(another_version_sends_so) {
+TEST(another_version_is_reported) {
     struct rc_hello hello = {.worker = 1};
     uint8_t bytes[RC_HELLO_SIZE];
     weft__rc_hello_encode(&hello, bytes);

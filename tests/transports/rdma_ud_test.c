@@ -152,7 +152,7 @@ TEST(keys_tokens_and_numbers_differ_from_one_interface_to_the_next) {
     pair_close(&p);
 }
 
-TEST(without_the_token_a_unverified_remains_unknown) {
+TEST(without_the_token_an_unverified_peer_remains_unknown) {
     struct pair p;
     WANTS_A_DEVICE();
     begin(&p);
@@ -167,7 +167,7 @@ TEST(without_the_token_a_unverified_remains_unknown) {
 }
 
 enum { FEW = 4, MANY = 10 };
-TEST(unverified_are_few_until_they_show_that_they_recv) {
+TEST(unverified_peers_are_few_until_they_show_that_they_receive) {
     struct pair p;
     static struct end end[MANY];
     WANTS_A_DEVICE();

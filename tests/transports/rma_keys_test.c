@@ -279,7 +279,7 @@ static void waits_without(struct world *w, const char *why) {
     end(w);
 }
 
-TEST(a_key_that_the_kernel_forbids_sends_so) {
+TEST(a_key_that_the_kernel_forbids_reports_it) {
     struct world w;
     begin_with(&w, &subject_shm_vm, TARGET_LEN, WEFT_MEM_ALL, true, "128");
     /* what is read there is not what the handshake named */
@@ -287,7 +287,7 @@ TEST(a_key_that_the_kernel_forbids_sends_so) {
     waits_without(&w, "the kernel does not permit process_vm");
 }
 
-TEST(a_key_that_the_configuration_forbids_sends_so) {
+TEST(a_key_that_the_configuration_forbids_reports_it) {
     struct world w;
     static const struct subject message = {&weft__transport_shm, 0, "message", "64", 0};
     begin_with(&w, &message, TARGET_LEN, WEFT_MEM_ALL, true, "128");

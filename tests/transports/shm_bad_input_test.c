@@ -167,7 +167,7 @@ static void close_door(struct pair *p, int fds_before) {
     pair_close(p);
 }
 
-TEST(junk_at_the_door_is_notified_why_and_turned_away) {
+TEST(junk_at_the_door_is_refused_with_the_reason) {
     struct pair p;
     open_door(&p);
     int before = n_descriptors();
@@ -199,7 +199,7 @@ TEST(junk_at_the_door_is_notified_why_and_turned_away) {
     close_door(&p, before);
 }
 
-TEST(memory_that_is_not_what_it_sends_is_not_mapped) {
+TEST(memory_that_is_not_what_it_claims_is_not_mapped) {
     struct pair p;
     open_door(&p);
     int before = n_descriptors();

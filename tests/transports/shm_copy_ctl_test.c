@@ -52,7 +52,7 @@ TEST(they_meet_and_take_no_piece_twice) {
     }
 }
 
-TEST(the_reader_waits_for_a_piece_that_is_not_there_yet_and_the_helper_receives_of_it) {
+TEST(the_reader_waits_for_a_piece_that_is_not_there_yet_and_the_helper_learns_of_it) {
     struct split reader, helper;
     both(&reader, &helper, 4);
     CHECK_EQ(split_from_back(&helper), 3);
@@ -67,7 +67,7 @@ TEST(the_reader_waits_for_a_piece_that_is_not_there_yet_and_the_helper_receives_
     split_end(&reader);
 }
 
-TEST(what_is_left_to_the_helper_is_notified_with_its_last_piece_or_where_it_was_stopped) {
+TEST(what_is_left_to_the_helper_is_reported_with_its_last_piece_or_where_it_was_stopped) {
     struct split reader, helper;
     for (unsigned stop = 0; stop <= 4; stop++) {
         both(&reader, &helper, 4);

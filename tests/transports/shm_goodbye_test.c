@@ -28,16 +28,16 @@ static void close_with_no_room(const char *rings, bool flush) {
     end(&w);
 }
 
-TEST(close_with_no_room_for_its_last_word_is_received_rings) {
+TEST(close_with_no_room_for_its_last_word_is_noticed_rings) {
     close_with_no_room("64", true);
 }
-TEST(abort_with_no_room_for_its_last_word_is_received_rings) {
+TEST(abort_with_no_room_for_its_last_word_is_noticed_rings) {
     close_with_no_room("64", false);
 }
-TEST(close_with_no_room_for_its_last_word_is_received_mailbox) {
+TEST(close_with_no_room_for_its_last_word_is_noticed_mailbox) {
     close_with_no_room("0", true);
 }
-TEST(abort_with_no_room_for_its_last_word_is_received_mailbox) {
+TEST(abort_with_no_room_for_its_last_word_is_noticed_mailbox) {
     close_with_no_room("0", false);
 }
 

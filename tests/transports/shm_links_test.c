@@ -127,7 +127,7 @@ static void links_close(struct links *l) {
     close(l->socket);
 }
 
-TEST(lanes_to_one_process_share_what_notifies_its_death) {
+TEST(lanes_to_one_process_share_what_reports_its_death) {
     struct links l;
     pid_t keeper;
     links_open(&l);
@@ -228,7 +228,7 @@ static weft_status_t dial_without_pidfds(const char *address) {
     return failed;
 }
 
-TEST(a_peer_is_not_connected_without_memory_for_what_notifies_its_death) {
+TEST(a_peer_is_not_connected_without_memory_for_what_reports_its_death) {
     int pair[2], status;
     char address[ADDRESS];
     CHECK_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);

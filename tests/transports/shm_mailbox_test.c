@@ -321,7 +321,7 @@ TEST(lanes_that_end_in_the_middle_of_traffic_leave_nothing_behind) {
 
 /* Its mailbox is not empty yet, so the lane stays as a zombie. The socket would report its end
  * with every look. */
-TEST(the_end_of_a_socket_is_received_once) {
+TEST(the_end_of_a_socket_is_noticed_once) {
     struct pair p;
     struct end a = {0}, b = {0};
     struct stream goes;

@@ -207,7 +207,7 @@ TEST(the_sequence_wraps_at_32_bits) {
 
 /* ---- a peer that scribbles ------------------------------------------------------------------- */
 
-TEST(lies_about_a_message_are_notified_and_never_followed) {
+TEST(lies_about_a_message_are_reported_and_never_followed) {
     static const struct {
         enum ring_kind kind;
         unsigned id, len;

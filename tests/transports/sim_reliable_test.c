@@ -75,7 +75,7 @@ TEST(exhaustion_makes_the_sender_wait_and_loses_nothing) {
     pair_close(&p);
 }
 
-TEST(a_full_lane_sends_no_resource_until_something_arrives) {
+TEST(a_full_lane_returns_no_resource_until_something_arrives) {
     struct pair p;
     begin(&p, 5);
     pair_connect(&p);
@@ -105,7 +105,7 @@ TEST(a_partition_that_heals_delays_and_loses_nothing) {
     pair_close(&p);
 }
 
-TEST(a_partition_beyond_spin_breaks_the_lane_that_sends) {
+TEST(a_partition_beyond_the_timeout_breaks_the_lane_that_sends) {
     struct pair p;
     begin(&p, 7);
     pair_connect(&p);
@@ -121,7 +121,7 @@ TEST(a_partition_beyond_spin_breaks_the_lane_that_sends) {
     pair_close(&p);
 }
 
-TEST(a_node_that_dies_is_notified_to_its_peers) {
+TEST(a_node_that_dies_is_reported_to_its_peers) {
     struct pair p;
     begin(&p, 8);
     pair_connect(&p);

@@ -67,7 +67,7 @@ TEST(capacity_that_is_withdrawn_breaks_what_is_beyond) {
     pair_close(&p);
 }
 
-TEST(a_lane_fails_at_its_time_and_the_other_end_receives_of_it_later) {
+TEST(a_lane_fails_at_its_time_and_the_other_end_learns_of_it_later) {
     struct pair p;
     begin(&p, 0);
     pair_connect(&p);

@@ -36,7 +36,7 @@ static int notified(const struct counted *done, int n, weft_status_t status) {
     return count;
 }
 
-TEST(a_close_in_good_order_is_notified_as_such) {
+TEST(a_close_in_good_order_is_reported_as_such) {
     struct pair p;
     pair_open(&p, &weft__transport_tcp, 0);
     pair_connect(&p);
@@ -341,7 +341,7 @@ TEST(a_budget_leaves_frames_for_later_turns) {
     pair_close(&p);
 }
 
-TEST(without_descriptors_a_caller_is_notified_and_the_listener_lives) {
+TEST(without_descriptors_a_caller_is_refused_and_the_listener_lives) {
     struct pair p;
     struct rlimit old, low;
     pair_open(&p, &weft__transport_tcp, 0);

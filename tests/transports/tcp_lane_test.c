@@ -558,7 +558,7 @@ TEST(the_next_address_of_a_name_is_tried) {
     pair_close(&p);
 }
 
-TEST(a_port_in_use_is_notified) {
+TEST(a_port_in_use_is_reported) {
     struct pair p;
     struct tl_listener *first, *second;
     pair_open(&p, &weft__transport_tcp, 0);

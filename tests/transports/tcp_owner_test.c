@@ -33,7 +33,7 @@ static void be_no_one(void) {
 /* ---- who owns it */
 
 /* What the kernel says of a peer of that user; `mapped`: its socket is one of IPv6. */
-static enum tcp_owner asked_of(bool noop, int family, bool to_device, bool mapped) {
+static enum tcp_owner asked_of(bool as_no_one, int family, bool to_device, bool mapped) {
     union tcp_sockaddr at, peer = {0};
     socklen_t len = sizeof peer;
     char byte;
@@ -43,7 +43,7 @@ static enum tcp_owner asked_of(bool noop, int family, bool to_device, bool mappe
     pid_t child = fork();
     if (child == 0) {
         union tcp_sockaddr own, to = at;
-        if (noop) be_no_one();
+        if (as_no_one) be_no_one();
         if (mapped) {
             to = (union tcp_sockaddr){.v6 = {.sin6_family = AF_INET6, .sin6_port = at.v4.sin_port}};
             inet_pton(AF_INET6, "::ffff:127.0.0.1", &to.v6.sin6_addr);
@@ -87,7 +87,7 @@ static bool pass_on(int from, int to) {
 
 /* A process, of another user or not, that passes on, both ways, what comes to one port, to
  * another port. */
-static pid_t relay(const char *uri, char *via, size_t size, bool noop) {
+static pid_t relay(const char *uri, char *via, size_t size, bool as_no_one) {
     union tcp_sockaddr at, to;
     int l = bound(AF_INET, false, &at);
     CHECK(l >= 0 && listen(l, 8) == 0);
@@ -95,7 +95,7 @@ static pid_t relay(const char *uri, char *via, size_t size, bool noop) {
     snprintf(via, size, "tcp://127.0.0.1:%u", weft__tcp_sockaddr_port(&at));
     pid_t child = fork();
     if (child == 0) {
-        if (noop) be_no_one();
+        if (as_no_one) be_no_one();
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         for (;;) {
             int in = accept(l, NULL, NULL), out = socket(AF_INET, SOCK_STREAM, 0);

@@ -308,7 +308,7 @@ TEST(out_of_memory_a_payload_comes_the_other_way) {
     pair_close(&p);
 }
 
-TEST(a_stopped_placement_writes_no_byte_more_and_is_notified_once) {
+TEST(a_stopped_placement_writes_no_byte_more_and_is_reported_once) {
     struct pair p;
     static uint8_t shadow[sizeof target];
     open_pair(&p);
@@ -412,7 +412,7 @@ TEST(the_end_of_a_stopped_placement_is_never_reported_for_the_next) {
     pair_close(&p);
 }
 
-TEST(a_placement_ends_before_its_owner_receives_that_the_peer_is_gone) {
+TEST(a_placement_ends_before_its_owner_learns_that_the_peer_is_gone) {
     struct pair p;
     open_pair(&p);
     new_stream();

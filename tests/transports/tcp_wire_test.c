@@ -125,7 +125,7 @@ TEST(addresses_come_back_as_they_were) {
     CHECK_EQ(weft__tcp_address_decode(bytes, sizeof bytes - 1, &back), WEFT_ERR_ADDRESS);
 }
 
-TEST(an_address_may_have_op_group_places) {
+TEST(an_address_may_have_many_places) {
     static const char *const hosts[] = {"10.0.0.1", "10.0.1.1", "fd00::7", "10.0.2.1"};
     struct tcp_address a = {.worker = 7, .host = 9}, back;
     union tcp_sockaddr at;
@@ -232,7 +232,7 @@ TEST(names_come_from_the_hosts_file) {
     CHECK_EQ(FIND("127.0.0.1"), 0);
 }
 
-TEST(loopback_is_notified_from_the_rest) {
+TEST(loopback_is_distinguished_from_the_rest) {
     static const struct {
         const char *host;
         bool loopback, any;

@@ -79,7 +79,7 @@ static void expelled(struct pair *p) {
     pair_close(p);
 }
 
-TEST(a_good_peer_is_received) {
+TEST(a_good_peer_is_listened_to) {
     struct pair p;
     uint32_t tag = handshake(&p);
     send_msg(&p, data(tag, 1, 0, "second"));

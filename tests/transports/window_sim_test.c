@@ -242,7 +242,7 @@ TEST(a_full_window_makes_the_sender_wait) {
 
 /* Karn: which of the two was acknowledged is unknown. Here it is always the first, of which
  * the time since the second says nothing. */
-TEST(a_frame_that_was_sent_twice_sends_nothing_about_the_way) {
+TEST(a_frame_that_was_sent_twice_gives_no_round_trip_time) {
     enum { SLOW_NS = 8 * WINDOW_RTO_MIN };
     struct pair p;
     struct stream s;
@@ -309,7 +309,7 @@ TEST(a_dead_peer_is_noticed_by_the_one_who_sends) {
     pair_close(&p);
 }
 
-TEST(a_dead_peer_is_noticed_although_it_has_outstanding_nothing) {
+TEST(a_dead_peer_is_noticed_although_nothing_is_outstanding) {
     struct pair p;
     fair(7);
     begin(&p);
@@ -368,7 +368,7 @@ TEST(no_one_at_the_other_end_is_noticed_by_the_one_who_dials) {
     pair_close(&p);
 }
 
-TEST(an_abort_is_notified_and_gives_back_what_was_zcopied) {
+TEST(an_abort_is_reported_and_gives_back_what_was_zcopied) {
     for (uint64_t i = 30; i < 40; i++) {
         struct pair p;
         struct stream s;

@@ -31,7 +31,7 @@ static void print_row(const weft_protocol_info_t *p) {
                            : "");
 }
 
-static const char *has(const weft_transport_info_t *t, const char *capability) {
+static const char *yes_or_no(const weft_transport_info_t *t, const char *capability) {
     for (unsigned bit = 0; weft_capability_name(bit); bit++)
         if (strcmp(weft_capability_name(bit), capability) == 0)
             return t->capabilities >> bit & 1 ? "yes" : "no";
@@ -42,8 +42,8 @@ static void print_transport(weft_worker_t *worker, size_t index, const weft_tran
     weft_protocol_info_t p;
     printf("protocols of %s (overhead %.0f ns, latency %.0f ns, bandwidth %.2f GB/s, land %s, bulk "
            "get %s)\n",
-           t->name, t->overhead_ns, t->latency_ns, t->bandwidth / 1e9, has(t, "place"),
-           has(t, "bulk_get"));
+           t->name, t->overhead_ns, t->latency_ns, t->bandwidth / 1e9, yes_or_no(t, "place"),
+           yes_or_no(t, "bulk_get"));
     for (size_t i = 0; weft_worker_protocol(worker, index, i, &p) == WEFT_OK; i++) print_row(&p);
 }
 

@@ -78,13 +78,13 @@ static void on_gone(weft_ep_t *ep, weft_status_t status, void *arg) {
     weft_ep_close(ep, WEFT_CLOSE_ABORT, NULL);
 }
 
-static void maybe_notify(struct targets *t) {
+static void answer_if_all_came(struct targets *t) {
     if (t->received < t->expected) return;
     t->expected = UINT64_MAX;
     perf_answer(t->p, &(struct perf_answer){.count = t->received});
 }
 
-static void notify_holdings(const struct targets *t) {
+static void answer_holdings(const struct targets *t) {
     struct perf_answer answer = {.n_bytes = sizeof(struct holdings)};
     struct holdings h = per(t->before, t->received);
     memcpy(answer.bytes, &h, sizeof h);
@@ -96,7 +96,7 @@ static void on_first(weft_ep_t *ep, weft_am_t *am, void *arg) {
     (void)am;
     weft_ep_on_error(ep, on_gone, NULL);
     t->received++;
-    maybe_notify(t);
+    answer_if_all_came(t);
 }
 
 static void open_target(struct targets *t, uint64_t i) {
@@ -139,7 +139,7 @@ static void drive_targets(struct perf *p) {
     for (int i = 0; i < n; i++) weft_worker_progress(t->workers[ready[i].data.u64], 0);
 }
 
-static void notify_address(struct perf *p, weft_worker_t *worker) {
+static void answer_address(struct perf *p, weft_worker_t *worker) {
     struct perf_answer answer = {0};
     size_t len = sizeof answer.bytes;
     perf_must(weft_worker_address(worker, answer.bytes, &len), "address");
@@ -154,15 +154,15 @@ static void begin_connection(struct perf *p, const struct perf_order *order) {
         p->mode = MODE_POLL; /* p->worker is not the only one to look after */
     }
     targets.before = look_before();
-    notify_address(p, p->worker);
+    answer_address(p, p->worker);
 }
 
 /* The address of one worker, or the holdings, or nothing more: then they go. */
 static void more_connection(struct perf *p, const struct perf_order *order) {
     if (order->count < targets.n) {
-        notify_address(p, targets.workers[order->count]);
+        answer_address(p, targets.workers[order->count]);
     } else if (order->count == MORE_HOLDINGS) {
-        notify_holdings(&targets);
+        answer_holdings(&targets);
     } else {
         if (targets.workers) close_targets(&targets);
         perf_answer(p, &(struct perf_answer){0});
@@ -172,7 +172,7 @@ static void more_connection(struct perf *p, const struct perf_order *order) {
 static void end(struct perf *p, const struct perf_order *order) {
     (void)p;
     targets.expected = order->count;
-    maybe_notify(&targets);
+    answer_if_all_came(&targets);
 }
 
 /* ---- asking ---------------------------------------------------------------------------------- */
@@ -270,8 +270,8 @@ static uint64_t look_in_vain(struct perf *p) {
     return n;
 }
 
-static void notify_connection(struct perf_result *r, uint64_t n, uint64_t n_targets, double wall,
-                              struct holdings mine, struct holdings theirs) {
+static void note_holdings(struct perf_result *r, uint64_t n, uint64_t n_targets, double wall,
+                          struct holdings mine, struct holdings theirs) {
     perf_note(r, "endpoints", (double)n);
     perf_note(r, "links", (double)n_targets);
     perf_note(r, "per_s", (double)n / wall);
@@ -296,7 +296,7 @@ static void open_and_measure(struct perf *p, const struct address *addresses, ui
     open_all(p, addresses, n_targets, eps, n);
     double wall = (double)(perf_now() - at) / 1e9, spent = perf_cpu_s() - cpu;
     struct holdings mine = per(before, n);
-    notify_connection(r, n, n_targets, wall, mine, ask_holdings(p));
+    note_holdings(r, n, n_targets, wall, mine, ask_holdings(p));
     histogram_clear(&p->histogram);
     if (p->options.test == TEST_POLL_COST) {
         measure_looks(p, r);

@@ -42,7 +42,7 @@ static void on_first(weft_ep_t *ep, weft_am_t *am, void *arg) {
     on_request(ep, am, arg);
 }
 
-static void begin_member(struct perf *p, const struct perf_order *order) {
+static void begin_server(struct perf *p, const struct perf_order *order) {
     struct perf_answer answer = {0};
     size_t len = sizeof answer.bytes;
     (void)order;
@@ -51,7 +51,7 @@ static void begin_member(struct perf *p, const struct perf_order *order) {
     perf_answer(p, &answer);
 }
 
-static void more_member(struct perf *p, const struct perf_order *order) {
+static void count_from_now(struct perf *p, const struct perf_order *order) {
     (void)order;
     served = (struct served){0, perf_cpu_s(), perf_now()};
     perf_answer(p, &(struct perf_answer){0});
@@ -83,7 +83,7 @@ static struct clients {
     bool stopping;
 } clients;
 
-static void ask_member(struct client *c, unsigned id) {
+static void ask_once(struct client *c, unsigned id) {
     struct clients *all = &clients;
     if (c == all->all) all->asked_at = perf_now();
     all->under_way++;
@@ -100,7 +100,7 @@ static void on_reply(weft_ep_t *ep, weft_am_t *am, void *arg) {
     all->under_way--;
     all->replies++;
     if (c == all->all) histogram_add(&all->p->histogram, (double)(perf_now() - all->asked_at), 1);
-    if (!all->stopping) ask_member(c, AM_REQUEST);
+    if (!all->stopping) ask_once(c, AM_REQUEST);
 }
 
 static void drive(struct clients *all) {
@@ -112,7 +112,7 @@ static void drive(struct clients *all) {
 }
 
 /* What is under way comes, and nothing more is asked. */
-static void settle_member(struct clients *all) {
+static void settle_clients(struct clients *all) {
     all->stopping = true;
     while (all->under_way > 0) drive(all);
     all->stopping = false;
@@ -128,9 +128,9 @@ static void open_clients(struct clients *all, const void *address, size_t len) {
         perf_must(weft_worker_create(all->p->context, &params, &c->worker), "client");
         perf_must(weft_am_handler_set(c->worker, AM_REPLY, on_reply, c), "handler");
         perf_must(weft_connect_address(c->worker, address, len, &watched, &c->ep), "connect");
-        ask_member(c, AM_HELLO); /* the first answer says that the connection is there */
+        ask_once(c, AM_HELLO); /* the first answer says that the connection is there */
     }
-    settle_member(all);
+    settle_clients(all);
 }
 
 static void close_clients(struct clients *all) {
@@ -158,17 +158,17 @@ static void stay_idle(struct clients *all, double seconds) {
 
 static void keep_busy(struct clients *all, double seconds) {
     uint64_t end = perf_now() + (uint64_t)(seconds * 1e9);
-    for (uint32_t i = 0; i < all->n; i++) ask_member(&all->all[i], AM_REQUEST);
+    for (uint32_t i = 0; i < all->n; i++) ask_once(&all->all[i], AM_REQUEST);
     while (perf_now() < end)
         for (int i = 0; i < TURNS_BETWEEN_CLOCKS; i++) drive(all);
 }
 
-static void run_member(struct clients *all, double seconds) {
+static void run_clients(struct clients *all, double seconds) {
     if (all->p->options.test == TEST_IDLE)
         stay_idle(all, seconds);
     else
         keep_busy(all, seconds);
-    settle_member(all);
+    settle_clients(all);
 }
 
 /* Between MORE and END, the server's own account of which comes with the answer. */
@@ -179,7 +179,7 @@ static void measure_once(struct perf *p, struct clients *all, struct perf_result
     all->replies = 0;
     double cpu = perf_cpu_s();
     uint64_t at = perf_now();
-    run_member(all, p->options.seconds);
+    run_clients(all, p->options.seconds);
     double wall = (double)(perf_now() - at) / 1e9;
     cpu = perf_cpu_s() - cpu;
     const struct perf_answer *answer = perf_ask(p, &(struct perf_order){.command = PERF_END});
@@ -191,7 +191,7 @@ static void measure_once(struct perf *p, struct clients *all, struct perf_result
     perf_note(r, "server_cpu_pct", server_pct);
 }
 
-static void measure_member(struct perf *p, size_t size, struct perf_result *result_p) {
+static void measure_server(struct perf *p, size_t size, struct perf_result *result_p) {
     struct clients *all = &clients;
     *all = (struct clients){
         .p = p, .n = p->options.count ? p->options.count : CLIENTS, .request = {p->out, size}};
@@ -199,19 +199,19 @@ static void measure_member(struct perf *p, size_t size, struct perf_result *resu
     const struct perf_answer *answer =
         perf_ask(p, &(struct perf_order){.command = PERF_BEGIN, .size = size});
     open_clients(all, answer->bytes, answer->n_bytes);
-    if (p->options.test == TEST_SERVER) run_member(all, fmax(p->options.seconds / 5, SETTLED));
+    if (p->options.test == TEST_SERVER) run_clients(all, fmax(p->options.seconds / 5, SETTLED));
     measure_once(p, all, result_p);
     close_clients(all);
 }
 
-static void prepare_member(struct perf *p) {
+static void prepare_server(struct perf *p) {
     perf_must(weft_am_handler_set(p->worker, AM_REQUEST, on_request, p), "handler");
     perf_must(weft_am_handler_set(p->worker, AM_HELLO, on_first, p), "handler");
 }
 
 extern const struct perf_family perf_server;
-const struct perf_family perf_server = {.prepare = prepare_member,
-                                        .measure = measure_member,
-                                        .begin = begin_member,
-                                        .more = more_member,
+const struct perf_family perf_server = {.prepare = prepare_server,
+                                        .measure = measure_server,
+                                        .begin = begin_server,
+                                        .more = count_from_now,
                                         .end = end};

@@ -100,7 +100,7 @@ static _Noreturn void become(const struct job_params *params, uint32_t rank, con
     _exit(errno == ENOENT ? JOB_CODE_NOT_FOUND : JOB_CODE_NOT_RUN);
 }
 
-static void notify_job(const struct running *r, const struct process *p, int status) {
+static void report_exit(const struct running *r, const struct process *p, int status) {
     const char *others = r->n_left == 0          ? ""
                          : r->params->keep_going ? "; the others go on"
                                                  : "; ending the others";
@@ -121,7 +121,7 @@ static void on_exit_of(struct ev_loop *loop, ev_child *watcher, int events) {
     p->pid = 0;
     r->n_left--;
     if (status != 0) {
-        if (job_is_running(&r->job.fsm)) notify_job(r, p, status);
+        if (job_is_running(&r->job.fsm)) report_exit(r, p, status);
         r->job.by_signal = WIFSIGNALED(status);
         r->job.reason = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
         weft__fsm_step(&r->job.fsm, r->params->keep_going ? JOB_EV_LOST : JOB_EV_FAILED);
@@ -131,7 +131,7 @@ static void on_exit_of(struct ev_loop *loop, ev_child *watcher, int events) {
     if (r->n_left == 0) weft__fsm_step(&r->job.fsm, JOB_EV_LAST);
 }
 
-static bool start_job(struct running *r, uint32_t rank) {
+static bool start_process(struct running *r, uint32_t rank) {
     struct ends ends;
     if (!open_ends(&ends, r->params->plain)) return false;
     pid_t parent = getpid(), pid = fork();
@@ -162,7 +162,7 @@ static void signal_all(const struct running *r, int signo) {
 
 /* ---- the machine ----------------------------------------------------------------------------- */
 
-static void effect_job(struct fsm *m, unsigned what) {
+static void on_effect(struct fsm *m, unsigned what) {
     struct running *r = (struct running *)m;
     switch (what) {
     case JOB_FX_TERMINATE: signal_all(r, SIGTERM); break;
@@ -173,14 +173,14 @@ static void effect_job(struct fsm *m, unsigned what) {
     }
 }
 
-static void fail_job(struct fsm *m, unsigned event, enum fsm_verb why) {
+static void on_fail(struct fsm *m, unsigned event, enum fsm_verb why) {
     (void)why;
     fprintf(stderr, "weft-run: %s in state %s\n", m->port->machine->event_name[event],
             fsm_state_name(m));
     abort();
 }
 
-static const struct fsm_port port = {&weft__job_machine, effect_job, fail_job};
+static const struct fsm_port port = {&weft__job_machine, on_effect, on_fail};
 
 static void on_stop(struct ev_loop *loop, ev_signal *watcher, int events) {
     struct running *r = watcher->data;
@@ -239,7 +239,7 @@ static void unwatch(struct running *r) {
 
 static void start_all(struct running *r) {
     for (uint32_t i = 0; i < r->params->n; i++) {
-        if (start_job(r, i)) continue;
+        if (start_process(r, i)) continue;
         fprintf(stderr, "%s: cannot start rank %u: %s\n", r->params->tool, i, strerror(errno));
         r->job.reason = JOB_CODE_NOT_RUN;
         weft__fsm_step(&r->job.fsm, JOB_EV_FAILED);

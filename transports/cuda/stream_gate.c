@@ -220,7 +220,7 @@ static void open_gate(struct cuda_gate *gate) {
 
 /* `st` is that of the wait. If it was refused, what has not begun is left. False: it began, and
  * nothing is held back. */
-static bool is_refused(struct cuda_gate *gate, weft_status_t st) {
+static bool leave_if_refused(struct cuda_gate *gate, weft_status_t st) {
     pthread_mutex_lock(&mutex);
     bool leaves = st < 0 && !gate->is_reached;
     if (st < 0) drop_words(gate->context);
@@ -245,7 +245,7 @@ static weft_status_t place(const struct cuda_driver *driver, struct cuda_gate *g
     st = weft__cuda_status(
         driver->stream_wait_value(gate->stream, gate->device, gate->value, AT_LEAST),
         "op->stream cannot wait for an operation");
-    return is_refused(gate, st) ? st : WEFT_OK;
+    return leave_if_refused(gate, st) ? st : WEFT_OK;
 }
 
 weft_status_t weft__cuda_gate_place(struct cuda_gate *gate) {

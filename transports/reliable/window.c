@@ -48,7 +48,7 @@ static void window_invariants(const struct fsm *m) {
 #define FSM_INVARIANTS window_invariants
 #include <fsm/define.h>
 
-static void send_window(struct window *w, uint32_t seq) {
+static void request_send(struct window *w, uint32_t seq) {
     w->out = seq;
     fsm_effect(&w->fsm, WINDOW_FX_SEND);
     w->out = 0; /* what an event or an effect is about is no state */
@@ -61,7 +61,7 @@ static void window_act_first(struct fsm *m) {
 
 static void window_act_next(struct fsm *m) {
     struct window *w = (struct window *)m;
-    send_window(w, w->next++);
+    request_send(w, w->next++);
 }
 
 /* Everything that may be lost goes again; what the peer has said to hold does not. */
@@ -69,7 +69,7 @@ static void window_act_again(struct fsm *m) {
     struct window *w = (struct window *)m;
     w->resent = ~w->sacked & low_bits(window_in_flight(w));
     for (uint32_t i = 0; i < window_in_flight(w); i++)
-        if (window_misses(w, w->una + i)) send_window(w, w->una + i);
+        if (window_misses(w, w->una + i)) request_send(w, w->una + i);
     fsm_effect(m, WINDOW_FX_BACK_OFF);
 }
 
@@ -143,7 +143,7 @@ static void fill_gaps(struct window *w) {
     if (!beyond) return;
     uint64_t lost = low_bits(63 - (uint32_t)__builtin_clzll(beyond)) & ~w->sacked & ~w->resent;
     w->resent |= lost;
-    for (; lost; lost &= lost - 1) send_window(w, w->una + (uint32_t)__builtin_ctzll(lost));
+    for (; lost; lost &= lost - 1) request_send(w, w->una + (uint32_t)__builtin_ctzll(lost));
 }
 
 static void window_act_settle(struct fsm *m) {

@@ -82,7 +82,7 @@ static void close_raw(struct window_lane *wl) {
     wl->raw->ops->close(wl->raw, false);
 }
 
-static void add_outstanding(struct window_lane *wl, enum conn_effect effect) {
+static void add_due(struct window_lane *wl, enum conn_effect effect) {
     wl->due |= 1u << effect;
     weft__job_post(window_reactor(wl), &wl->job);
 }
@@ -106,12 +106,12 @@ static void on_effect(struct fsm *m, unsigned effect) {
     case CONN_FX_DISCARD: discard(wl); break;
     case CONN_FX_NOTIFY_DOWN:
         wl->lane.ops = &weft__window_ops_down;
-        add_outstanding(wl, CONN_FX_NOTIFY_DOWN);
+        add_due(wl, CONN_FX_NOTIFY_DOWN);
         break;
     case CONN_FX_NOTIFY_UP:
     case CONN_FX_NOTIFY_ACCEPTED:
     case CONN_FX_NOTIFY_CLOSED:
-    case CONN_FX_FORGET: add_outstanding(wl, (enum conn_effect)effect); break;
+    case CONN_FX_FORGET: add_due(wl, (enum conn_effect)effect); break;
     case CONN_FX_CLOSE_RAW: close_raw(wl); break;
     case CONN_N_EFFECTS: break;
     }
@@ -251,7 +251,7 @@ static void fire(struct timer *timer) {
 
 /* ---- reports to the owner -------------------------------------------------------------------- */
 
-static bool outstanding(struct window_lane *wl, enum conn_effect effect) {
+static bool take_due(struct window_lane *wl, enum conn_effect effect) {
     bool is = wl->due >> effect & 1;
     wl->due &= ~(1u << effect);
     return is;
@@ -261,17 +261,16 @@ void weft__window_settle(struct window_lane *wl) {
     const struct iface_up *up = wl->lane.iface->up;
     weft__window_release(wl);
     weft__window_finish(wl);
-    if (outstanding(wl, CONN_FX_NOTIFY_UP)) up->up(&wl->lane);
-    if (outstanding(wl, CONN_FX_NOTIFY_ACCEPTED)) up->accepted(&wl->lane, wl->listen_arg);
-    if (outstanding(wl, CONN_FX_NOTIFY_DOWN)) {
+    if (take_due(wl, CONN_FX_NOTIFY_UP)) up->up(&wl->lane);
+    if (take_due(wl, CONN_FX_NOTIFY_ACCEPTED)) up->accepted(&wl->lane, wl->listen_arg);
+    if (take_due(wl, CONN_FX_NOTIFY_DOWN)) {
         weft__causes_clear();
         up->down(&wl->lane, wl->why);
     }
     weft__window_retry(wl);
     weft__window_pump(wl);
     weft__window_finish(wl);
-    bool last_word = outstanding(wl, CONN_FX_NOTIFY_CLOSED),
-         forgotten = outstanding(wl, CONN_FX_FORGET);
+    bool last_word = take_due(wl, CONN_FX_NOTIFY_CLOSED), forgotten = take_due(wl, CONN_FX_FORGET);
     if (last_word) up->closed(&wl->lane);
     if (last_word || forgotten) weft__window_lane_free(wl);
 }

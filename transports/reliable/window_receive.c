@@ -182,7 +182,7 @@ void weft__window_prove(struct window_lane *wl, const struct window_frame *f) {
 /* ---- every frame ----------------------------------------------------------------------------- */
 
 /* The reason that the owner gets if these frames bring its lane down. */
-static weft_status_t reason_frame(const struct window_lane *wl, int event) {
+static weft_status_t down_reason(const struct window_lane *wl, int event) {
     if (event == CONN_EV_RST) return WEFT_ERR_PEER_CLOSED;
     return wl->conn.peer_tag ? WEFT_ERR_PEER_FAILED : WEFT_ERR_REFUSED;
 }
@@ -196,7 +196,7 @@ void weft__window_on_frame(struct lane *raw, unsigned id, const void *data, size
         return;
     }
     int event = weft__conn_recv(&wl->conn, &f);
-    if (event == CONN_EV_RST || event == CONN_EV_ECHO) wl->why = reason_frame(wl, event);
+    if (event == CONN_EV_RST || event == CONN_EV_ECHO) wl->why = down_reason(wl, event);
     wl->received = true;
     if (event == CONN_EV_PROOF)
         wl->take(wl, &f); /* a conversation under way steps no machine for it */

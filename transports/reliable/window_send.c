@@ -203,7 +203,7 @@ void weft__window_finish(struct window_lane *wl) {
 /* ---- the owner's operations ------------------------------------------------------------------ */
 
 /* Room for `total` bytes more? An empty window takes any message. */
-static bool full_frame(const struct window_lane *wl, size_t total) {
+static bool is_full(const struct window_lane *wl, size_t total) {
     return wl->first && wl->bytes + sizeof(struct window_message) + total > window_iface(wl)->limit;
 }
 
@@ -221,7 +221,7 @@ static weft_status_t am_short(struct lane *l, uint8_t id, uint64_t header, const
                               size_t len) {
     struct window_lane *wl = (struct window_lane *)l;
     if (len > l->iface->attr.max_short) return weft__refuse_short(l, len);
-    if (full_frame(wl, sizeof header + len)) return WEFT_NO_RESOURCE;
+    if (is_full(wl, sizeof header + len)) return WEFT_NO_RESOURCE;
     struct window_message *m = message_new(wl, id, sizeof header + len);
     if (!m) return WEFT_ERR_NO_MEMORY;
     memcpy(m->data, &header, sizeof header);
@@ -234,7 +234,7 @@ static weft_status_t am_bcopy(struct lane *l, uint8_t id, size_t (*pack_)(void *
                               void *arg) {
     struct window_lane *wl = (struct window_lane *)l;
     struct window_iface *iface = window_iface(wl);
-    if (full_frame(wl, l->iface->attr.max_bcopy)) return WEFT_NO_RESOURCE;
+    if (is_full(wl, l->iface->attr.max_bcopy)) return WEFT_NO_RESOURCE;
     size_t len = pack_(iface->scratch, arg);
     struct window_message *m = message_new(wl, id, len);
     if (!m) return WEFT_ERR_NO_MEMORY;
@@ -249,7 +249,7 @@ static weft_status_t am_zcopy(struct lane *l, uint8_t id, const struct lane_zcop
     size_t total;
     weft_status_t st = zcopy_measure(l, msg, &total);
     if (st != WEFT_OK) return st;
-    if (full_frame(wl, msg->header_len + total)) return WEFT_NO_RESOURCE;
+    if (is_full(wl, msg->header_len + total)) return WEFT_NO_RESOURCE;
     struct window_message *m = message_new(wl, id, msg->header_len);
     if (!m) return WEFT_ERR_NO_MEMORY;
     if (msg->header_len) memcpy(m->data, msg->header, msg->header_len);
@@ -262,7 +262,7 @@ static weft_status_t am_zcopy(struct lane *l, uint8_t id, const struct lane_zcop
 }
 
 /* A message without frames: it is done when all before it are acknowledged. */
-static weft_status_t flush_frame(struct lane *l, struct completion *completion) {
+static weft_status_t flush_lane(struct lane *l, struct completion *completion) {
     struct window_lane *wl = (struct window_lane *)l;
     if (!wl->first && !wl->finished) return WEFT_OK;
     struct window_message *m = message_new(wl, 0, 0);
@@ -296,12 +296,12 @@ void weft__window_purge(struct window_lane *wl) {
 
 /* ---- operations by state --------------------------------------------------------------------- */
 
-static void describe_frame(struct lane *l, char *buf, size_t size) {
+static void describe_lane(struct lane *l, char *buf, size_t size) {
     struct window_lane *wl = (struct window_lane *)l;
     wl->raw->ops->describe(wl->raw, buf, size);
 }
 
-static weft_status_t address_frame(struct lane *l, void *buf, size_t *len_p) {
+static weft_status_t address_of(struct lane *l, void *buf, size_t *len_p) {
     struct window_lane *wl = (struct window_lane *)l;
     return wl->raw->ops->conn->address(wl->raw, buf, len_p);
 }
@@ -326,13 +326,13 @@ static weft_status_t closed_flush(struct lane *l, struct completion *completion)
 }
 
 static const struct lane_conn_ops conn_ops = {
-    .address = address_frame, .connect = connect_lane, .watched = weft__window_watched};
+    .address = address_of, .connect = connect_lane, .watched = weft__window_watched};
 #define OPS(short_, bcopy, zcopy, flush_)                                                \
     .am_short = short_, .am_bcopy = bcopy, .am_zcopy = zcopy, .flush = flush_,           \
     .pending_add = pending_add, .pending_remove = pending_remove, .recv_msg = lane_recv, \
-    .close = weft__window_close, .describe = describe_frame, .conn = &conn_ops
+    .close = weft__window_close, .describe = describe_lane, .conn = &conn_ops
 const struct lane_ops weft__window_ops_idle = {OPS(idle_short, idle_bcopy, idle_zcopy, idle_flush)};
-const struct lane_ops weft__window_ops_up = {OPS(am_short, am_bcopy, am_zcopy, flush_frame),
+const struct lane_ops weft__window_ops_up = {OPS(am_short, am_bcopy, am_zcopy, flush_lane),
                                              .pause = weft__window_pause};
 const struct lane_ops weft__window_ops_down = {OPS(down_short, down_bcopy, down_zcopy, down_flush)};
 const struct lane_ops weft__window_ops_closed = {

@@ -257,7 +257,7 @@ static weft_status_t am_zcopy(struct lane *l, uint8_t id, const struct lane_zcop
 
 /* Queues a message without a handler. Its completion steps when all earlier messages have been
  * delivered. */
-static weft_status_t flush_message(struct lane *l, struct completion *completion) {
+static weft_status_t flush_lane(struct lane *l, struct completion *completion) {
     struct self_lane *lane = (struct self_lane *)l;
     if (!lane->pair.inbox.first) return WEFT_OK;
     struct self_message *m = message_new(lane, 0, false);
@@ -311,5 +311,5 @@ static const struct lane_rma_ops up_rma_ops = {.put_short = weft__self_put_short
                                                .key_open = weft__self_key_open,
                                                .key_close = weft__self_key_close};
 const struct lane_ops weft__self_ops_up = {
-    LANE_OPS(am, flush_message, weft__self_close, weft__describe_transport), .pause = pause_lane,
+    LANE_OPS(am, flush_lane, weft__self_close, weft__describe_transport), .pause = pause_lane,
     .buffer = &up_buffer_ops, .bulk = &up_bulk_ops, .rma = &up_rma_ops};

@@ -53,14 +53,14 @@ static void on_effect(struct fsm *m, unsigned effect) {
         break;
     case SELF_LANE_FX_CANCEL_QUEUE: weft__self_cancel_queue(lane); break;
     case SELF_LANE_FX_SEND_FIN: weft__self_queue(lane, &lane->fin); break;
-    case SELF_LANE_FX_NOTIFY_OPEN: lane->send_msg |= SEND_OPEN; break;
-    case SELF_LANE_FX_NOTIFY_DOWN: lane->send_msg |= SEND_DOWN; break;
-    case SELF_LANE_FX_NOTIFY_CLOSED: lane->send_msg |= SEND_CLOSED; break;
+    case SELF_LANE_FX_NOTIFY_OPEN: lane->notices |= NOTIFY_OPEN; break;
+    case SELF_LANE_FX_NOTIFY_DOWN: lane->notices |= NOTIFY_DOWN; break;
+    case SELF_LANE_FX_NOTIFY_CLOSED: lane->notices |= NOTIFY_CLOSED; break;
     case SELF_LANE_N_EFFECTS: break;
     }
 }
 
-static void send_open(struct self_lane *lane) {
+static void notify_open(struct self_lane *lane) {
     lane->pair.lane.ops = &weft__self_ops_up;
     lane->take = weft__self_take;
     pair_announce(&lane->pair);
@@ -68,7 +68,7 @@ static void send_open(struct self_lane *lane) {
 }
 
 /* If the owner has closed the lane by then, only `closed` follows. */
-static void send_down(struct self_lane *lane) {
+static void notify_down(struct self_lane *lane) {
     if (lane->pair.lane.ops == &weft__self_ops_closed) return;
     lane->pair.lane.ops = &weft__self_ops_peer_closed;
     lane->take = weft__self_refuse;
@@ -80,7 +80,7 @@ static void send_down(struct self_lane *lane) {
     lane->pair.lane.iface->up->down(&lane->pair.lane, WEFT_ERR_PEER_CLOSED);
 }
 
-static void send_closed(struct self_lane *lane) {
+static void notify_closed(struct self_lane *lane) {
     struct reactor *r = lane->pair.lane.iface->reactor;
     weft__job_drop(r, &lane->pair.job);
     weft__self_keys_forget(lane);
@@ -92,11 +92,11 @@ static void send_closed(struct self_lane *lane) {
  * lane. */
 void weft__self_step(struct self_lane *lane, unsigned event) {
     weft__fsm_step(&lane->fsm, event);
-    unsigned send_msg = lane->send_msg;
-    lane->send_msg = 0;
-    if (send_msg & SEND_OPEN) send_open(lane);
-    if (send_msg & SEND_DOWN) send_down(lane);
-    if (send_msg & SEND_CLOSED) send_closed(lane);
+    unsigned notices = lane->notices;
+    lane->notices = 0;
+    if (notices & NOTIFY_OPEN) notify_open(lane);
+    if (notices & NOTIFY_DOWN) notify_down(lane);
+    if (notices & NOTIFY_CLOSED) notify_closed(lane);
 }
 
 static void on_fail(struct fsm *m, unsigned event, enum fsm_verb why) {
@@ -142,7 +142,7 @@ static weft_status_t connect_address(struct iface *i, const void *bytes, size_t 
     return st < 0 ? st : pair((struct self_iface *)i, NULL, lane_p);
 }
 
-static struct tl_listener *find_lane(struct self_iface *iface, const char *where) {
+static struct tl_listener *find_listener(struct self_iface *iface, const char *where) {
     struct tl_listener *l = iface->listeners;
     while (l && strcmp(l->uri + strlen("self://"), where) != 0) l = l->next;
     return l;
@@ -150,7 +150,7 @@ static struct tl_listener *find_lane(struct self_iface *iface, const char *where
 
 static weft_status_t connect_uri(struct iface *i, const char *where, struct lane **lane_p) {
     struct self_iface *iface = (struct self_iface *)i;
-    struct tl_listener *l = find_lane(iface, where);
+    struct tl_listener *l = find_listener(iface, where);
     if (!l) return weft__fail(WEFT_ERR_REFUSED, "this worker has no listener at self://%s", where);
     return pair(iface, l->arg, lane_p);
 }
@@ -158,7 +158,7 @@ static weft_status_t connect_uri(struct iface *i, const char *where, struct lane
 static weft_status_t listen_uri(struct iface *i, const char *where, const struct listen_how *how,
                                 void *arg, struct tl_listener **listener_p) {
     struct self_iface *iface = (struct self_iface *)i;
-    if (find_lane(iface, where))
+    if (find_listener(iface, where))
         return weft__fail(WEFT_ERR_EXISTS, "this worker already has a listener at self://%s",
                           where);
     struct tl_listener *l = weft__new(iface, struct tl_listener);
@@ -207,7 +207,7 @@ static const struct iface_ops ops = {.address = weft__own_address,
                                      .close = iface_close,
                                      .mem = &mem_ops};
 
-static bool arm_lane(struct poller *poller) {
+static bool arm_poller(struct poller *poller) {
     return container_of(poller, struct self_iface, poller)->ready == NULL;
 }
 
@@ -245,7 +245,7 @@ static weft_status_t open_iface(struct reactor *r, const struct iface_params *pa
     iface_init(&iface->iface, &ops, &weft__transport_self, "memory", r, params);
     iface->iface.attr = attr;
     iface->ready_last = &iface->ready;
-    iface->poller = (struct poller){.poll = weft__self_poll, .arm = arm_lane};
+    iface->poller = (struct poller){.poll = weft__self_poll, .arm = arm_poller};
     *iface_p = &iface->iface;
     return WEFT_OK;
 }

@@ -24,7 +24,7 @@ enum {
     SELF_RMA_ZCOPY = 1024 * 1024
 };
 
-enum { SEND_OPEN = 1, SEND_DOWN = 2, SEND_CLOSED = 4 };
+enum { NOTIFY_OPEN = 1, NOTIFY_DOWN = 2, NOTIFY_CLOSED = 4 };
 
 /* A queued message. Free messages of two sizes are reused, so a busy lane does not allocate. */
 struct self_message {
@@ -51,7 +51,7 @@ struct self_lane {
     bool ready;
     /* by its owner: its peer is then not in iface->ready */
     bool paused;
-    unsigned send_msg; /* SEND_…: calls to the owner that follow the step */
+    unsigned notices; /* NOTIFY_…: calls to the owner that follow the step */
 };
 
 struct tl_listener {

@@ -32,7 +32,7 @@ struct tl_listener {
 
 /* ---- listeners ------------------------------------------------------------------------------- */
 
-static void handshake_iface(struct tl_listener *listener, int fd) {
+static void begin_handshake(struct tl_listener *listener, int fd) {
     struct shm_iface *iface = listener->iface;
     struct shm_lane *lane = weft__shm_lane_new(iface);
     if (!lane) {
@@ -54,7 +54,7 @@ static void handshake_iface(struct tl_listener *listener, int fd) {
 }
 
 /* No connection can be accepted now. Stops the watch until a timer fires, if a timer can be had. */
-static void backoff_iface(struct tl_listener *listener) {
+static void pause_accepting(struct tl_listener *listener) {
     struct reactor *r = listener->iface->iface.reactor;
     if (weft__timer_start(r, &listener->rest, weft__now(r) + REST_MS * NS_PER_MS) == WEFT_OK)
         weft__watch_change(r, &listener->watch, 0);
@@ -68,7 +68,7 @@ static void accept_ready(struct watch *watch, int events) {
     for (unsigned left = listener->at_once; left > 0 && watch->events; left--) {
         int fd = accept4(listener->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
         if (fd >= 0) {
-            handshake_iface(listener, fd);
+            begin_handshake(listener, fd);
             continue;
         }
         if (errno == ECONNABORTED || errno == EINTR) continue;
@@ -78,7 +78,7 @@ static void accept_ready(struct watch *watch, int events) {
         }
         weft__log_limited(weft__reactor_context(r), WEFT_LOG_WARN, "shm", "accept: %s",
                           strerror(errno));
-        backoff_iface(listener);
+        pause_accepting(listener);
         return;
     }
     if (listener->at_once < ACCEPTED_AT_ONCE) listener->at_once *= 2;
@@ -87,7 +87,7 @@ static void accept_ready(struct watch *watch, int events) {
 static void rested(struct timer *timer) {
     struct tl_listener *listener = container_of(timer, struct tl_listener, rest);
     if (weft__watch_change(listener->iface->iface.reactor, &listener->watch, WATCH_READ) < 0)
-        backoff_iface(listener);
+        pause_accepting(listener);
 }
 
 /* Unlinks the name first: after the close, another process may have the name. */
@@ -400,7 +400,7 @@ static weft_status_t open_iface(struct reactor *r, const struct iface_params *pa
     iface->self.probe = probe_of(r);
     iface->lane_ops = &weft__shm_lane_ops;
     iface->events = &weft__shm_lane_events;
-    iface->table.sender.run = weft__shm_speak;
+    iface->table.sender.run = weft__shm_send_due;
     weft__slab_init(&iface->table.slab, r, iface, sizeof(struct shm_lane), "shm lanes");
     weft__slab_init(&iface->table.ext_slab, r, iface, sizeof(struct shm_ext), "shm more");
     iface->poller =

@@ -59,8 +59,7 @@ static struct sim_lane *lane_new(struct sim_iface *iface, bool scarce) {
 }
 
 /* Over datagrams a lane needs no answer; `up` comes by the lane's job. */
-static void dial_iface(struct sim_lane *lane, uint32_t node, uint32_t incarnation,
-                       uint32_t remote) {
+static void dial_lane(struct sim_lane *lane, uint32_t node, uint32_t incarnation, uint32_t remote) {
     lane->remote_node = (uint16_t)node;
     lane->remote_incarnation = incarnation;
     lane->remote = remote;
@@ -83,7 +82,7 @@ static weft_status_t connect_kind(struct sim_iface *iface, bool scarce, const vo
         return weft__fail(WEFT_ERR_ADDRESS, "not the address of a sim node");
     struct sim_lane *lane = lane_new(iface, scarce);
     if (!lane) return WEFT_ERR_NO_MEMORY;
-    dial_iface(lane, address.node, address.incarnation, 0);
+    dial_lane(lane, address.node, address.incarnation, 0);
     *lane_p = &lane->lane;
     return WEFT_OK;
 }
@@ -116,7 +115,7 @@ weft_status_t weft__sim_lane_connect(struct lane *l, const void *bytes, size_t l
         return weft__fail(WEFT_ERR_ADDRESS, "not the address of a sim lane");
     if (!sim_lane_is_new(&lane->fsm) || (lane->remote && lane->remote != address.lane))
         return weft__fail(WEFT_ERR_BUSY, "this sim lane was connected before");
-    dial_iface(lane, address.node, address.incarnation, address.lane);
+    dial_lane(lane, address.node, address.incarnation, address.lane);
     return WEFT_OK;
 }
 
@@ -128,7 +127,7 @@ struct tl_listener *weft__sim_listener(const struct sim_fabric *f, uint32_t id) 
     return l;
 }
 
-static struct tl_listener *find_iface(const struct sim_fabric *f, const char *name) {
+static struct tl_listener *find_listener(const struct sim_fabric *f, const char *name) {
     struct tl_listener *l = f->listeners;
     while (l && strcmp(l->name, name) != 0) l = l->next;
     return l;
@@ -136,12 +135,12 @@ static struct tl_listener *find_iface(const struct sim_fabric *f, const char *na
 
 static weft_status_t connect_uri(struct iface *i, const char *where, struct lane **lane_p) {
     struct sim_iface *iface = (struct sim_iface *)i;
-    struct tl_listener *l = find_iface(iface->fabric, where);
+    struct tl_listener *l = find_listener(iface->fabric, where);
     struct sim_lane *lane = lane_new(iface, false);
     if (!lane) return WEFT_ERR_NO_MEMORY;
     if (l) {
         lane->listener = l->id;
-        dial_iface(lane, l->iface->node, l->iface->incarnation, 0);
+        dial_lane(lane, l->iface->node, l->iface->incarnation, 0);
     } else {
         weft__fsm_step(&lane->fsm, SIM_LANE_EV_DIAL);
         weft__sim_lane_post(lane, SIM_LANE_EV_REFUSED, WEFT_ERR_REFUSED);
@@ -161,7 +160,7 @@ static weft_status_t listen_uri(struct iface *i, const char *where, const struct
                                 void *arg, struct tl_listener **listener_p) {
     struct sim_iface *iface = (struct sim_iface *)i;
     struct sim_fabric *f = iface->fabric;
-    if (find_iface(f, where)) return weft__fail(WEFT_ERR_EXISTS, "sim://%s is taken", where);
+    if (find_listener(f, where)) return weft__fail(WEFT_ERR_EXISTS, "sim://%s is taken", where);
     struct tl_listener *l = weft__new(iface, struct tl_listener);
     if (!l) return WEFT_ERR_NO_MEMORY;
     l->iface = iface;

@@ -48,14 +48,14 @@ static void sim_lane_act_end(struct fsm *m) {
 /* ---- what it asks for ------------------------------------------------------------------------ */
 
 /* The owner's callbacks wait until the machine has come to rest. */
-static void add_outstanding(struct sim_lane *lane, enum sim_lane_effect effect) {
+static void add_due(struct sim_lane *lane, enum sim_lane_effect effect) {
     lane->due |= 1u << effect;
 }
 
 static bool settle_one(struct sim_lane *lane, enum sim_lane_effect effect) {
-    bool outstanding = lane->due >> effect & 1;
+    bool was = lane->due >> effect & 1;
     lane->due &= ~(1u << effect);
-    return outstanding;
+    return was;
 }
 
 static void retire_queue(struct sim_lane *lane, weft_status_t status) {
@@ -117,7 +117,7 @@ static void on_effect(struct fsm *m, unsigned effect) {
     case SIM_LANE_FX_OPEN:
         lane->lane.ops = &weft__sim_ops_up[lane->fabric->profile.exposes];
         lane->take = weft__sim_take;
-        add_outstanding(lane, SIM_LANE_FX_OPEN);
+        add_due(lane, SIM_LANE_FX_OPEN);
         break;
     case SIM_LANE_FX_BREAK:
         lane->lane.ops = &weft__sim_ops_broken[lane->fabric->profile.exposes];
@@ -126,7 +126,7 @@ static void on_effect(struct fsm *m, unsigned effect) {
         weft__sim_place_end(lane, lane->why);
         end_exposed(lane, lane->why);
         retire_queue(lane, lane->why);
-        add_outstanding(lane, SIM_LANE_FX_BREAK);
+        add_due(lane, SIM_LANE_FX_BREAK);
         break;
     case SIM_LANE_FX_PURGE:
         lane->lane.ops = &weft__sim_ops_closed[lane->fabric->profile.exposes];
@@ -141,7 +141,7 @@ static void on_effect(struct fsm *m, unsigned effect) {
     case SIM_LANE_FX_CANCEL: sim_lane_recall(lane); break;
     case SIM_LANE_FX_NOTIFY_CLOSED:
         retire_queue(lane, WEFT_ERR_PEER_FAILED);
-        add_outstanding(lane, SIM_LANE_FX_NOTIFY_CLOSED);
+        add_due(lane, SIM_LANE_FX_NOTIFY_CLOSED);
         break;
     case SIM_LANE_N_EFFECTS: break;
     }

@@ -20,7 +20,7 @@ enum {
     ROUNDS = 3,
     /* nanoseconds until another processor that looks for it sees it: measured with two */
     BETWEEN = 2000,
-    SPIN = 10000
+    TIMEOUT_US = 10000
 };
 
 struct pair {
@@ -33,12 +33,12 @@ static void close_pair(struct pair *pair) {
 }
 
 /* Neither waits long, whatever becomes of what is sent. */
-static int patient_socket(void) {
-    struct timeval spin = {.tv_usec = SPIN};
+static int bounded_socket(void) {
+    struct timeval timeout = {.tv_usec = TIMEOUT_US};
     int one = 1, fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (fd < 0) return -1;
-    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &spin, sizeof spin);
-    setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &spin, sizeof spin);
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout);
+    setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof timeout);
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
     return fd;
 }
@@ -55,8 +55,8 @@ static bool are_one(int from, int to) {
 static bool open_pair(struct pair *pair) {
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t len = sizeof at;
-    int listener = patient_socket();
-    pair->from = patient_socket();
+    int listener = bounded_socket();
+    pair->from = bounded_socket();
     pair->to = -1;
     if (listener >= 0 && pair->from >= 0 &&
         bind(listener, (struct sockaddr *)&at, sizeof at) == 0 && listen(listener, 1) == 0 &&

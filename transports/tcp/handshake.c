@@ -31,7 +31,7 @@ static void send_msg(struct tcp_lane *lane, const void *bytes, size_t len) {
     weft__tcp_lane_todo(lane, TODO_READ | TODO_BREAK); /* it may have said why */
 }
 
-static struct tcp_handshake watch_process(const struct tcp_lane *lane,
+static struct tcp_handshake new_handshake(const struct tcp_lane *lane,
                                           enum tcp_handshake_kind kind) {
     const struct tcp_iface *iface = tcp_iface_of(lane);
     struct tcp_handshake g = {.kind = kind, .worker = iface->iface.worker_id};
@@ -48,7 +48,7 @@ static bool is_late(const struct tcp_lane *lane) {
 }
 
 void weft__tcp_send_hello(struct tcp_lane *lane) {
-    struct tcp_handshake g = watch_process(lane, TCP_HELLO);
+    struct tcp_handshake g = new_handshake(lane, TCP_HELLO);
     lane->hands->late = is_late(lane);
     lane->hands->begun = weft__now(tcp_reactor(lane));
     lane->watch.ready = weft__tcp_handshake_ready;
@@ -164,7 +164,7 @@ static bool may_be_handshaken(struct tcp_lane *lane, uint64_t worker) {
 
 static weft_status_t make_challenge(struct tcp_lane *lane) {
     struct tcp_hands *h = lane->hands;
-    struct tcp_handshake g = watch_process(lane, TCP_CHALLENGE);
+    struct tcp_handshake g = new_handshake(lane, TCP_CHALLENGE);
     weft__tcp_handshake_encode(&g, h->challenge);
     weft_status_t st = weft__tcp_prove(&tcp_iface_of(lane)->key, TCP_ROLE_ACCEPTOR, h->hello,
                                        h->challenge, g.proof);

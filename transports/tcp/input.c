@@ -82,7 +82,6 @@ static bool may_place(const struct tcp_lane *lane, const struct tcp_frame *f, si
            lane->lane.handlers != all_thrown_away && !lane->in.asked;
 }
 
-/* Delivers complete frames, at most `budget`. */
 /* A frame of `size` bytes is not all here. Its payload may go where the owner places it. */
 static void await_frame(struct tcp_lane *lane, const struct tcp_frame *f, const uint8_t *at,
                         size_t have, size_t size) {
@@ -101,6 +100,7 @@ static void take_goodbye(struct tcp_lane *lane) {
     weft__fsm_step(&lane->conn.fsm, TCP_CONN_EV_GOODBYE);
 }
 
+/* Delivers complete frames, at most `budget`. */
 static unsigned deliver_input(struct tcp_lane *lane, unsigned budget) {
     struct tcp_input *in = &lane->in;
     unsigned n = 0;
@@ -133,7 +133,7 @@ static unsigned deliver_input(struct tcp_lane *lane, unsigned budget) {
 
 /* ---- the buffer ------------------------------------------------------------------------------ */
 
-static bool expose_input(struct tcp_lane *lane) {
+static bool take_read_buffer(struct tcp_lane *lane) {
     struct tcp_iface *iface = tcp_iface_of(lane);
     struct tcp_input *in = &lane->in;
     if (!in->buffer) in->buffer = tcp_pool_take(&iface->pool, iface, in->class);
@@ -165,7 +165,7 @@ static bool make_room(struct tcp_lane *lane) {
 }
 
 /* The rest of a big frame is read exactly, so that what comes after it need not be moved. */
-static size_t is_readable(const struct tcp_lane *lane) {
+static size_t read_size(const struct tcp_lane *lane) {
     const struct tcp_input *in = &lane->in;
     size_t room = in->buffer->size - in->end, usual = tcp_iface_of(lane)->pool.size[TCP_BUF_READ];
     if (in->missing >= EXACT_FROM) return in->missing;
@@ -190,7 +190,7 @@ enum came { NOTHING, SOME, ALL };
 static enum came fill_input(struct tcp_lane *lane) {
     struct tcp_input *in = &lane->in;
     enum came came = SOME;
-    if (!expose_input(lane) || !make_room(lane)) {
+    if (!take_read_buffer(lane) || !make_room(lane)) {
         weft__tcp_lane_note(lane, "no memory for a receive buffer", 0);
         weft__tcp_lane_why(lane, WEFT_ERR_NO_MEMORY);
         weft__fsm_step(&lane->conn.fsm, TCP_CONN_EV_BROKEN);
@@ -202,7 +202,7 @@ static enum came fill_input(struct tcp_lane *lane) {
         if (in->placement) {
             n = weft__tcp_place_read(lane);
         } else {
-            size_t most = is_readable(lane);
+            size_t most = read_size(lane);
             n = recv(lane->watch.fd, in->buffer->bytes + in->end, most, MSG_DONTWAIT);
             if (n > 0) in->end += (uint32_t)n;
             if ((size_t)n < most) came = ALL;

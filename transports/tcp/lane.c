@@ -212,7 +212,7 @@ static void deadline_passed(struct timer *timer) {
 
 /* ---- notifications of the owner -------------------------------------------------------------- */
 
-static bool take_lane(struct tcp_lane *lane, unsigned what) {
+static bool take_todo(struct tcp_lane *lane, unsigned what) {
     bool was = lane->todo & what;
     lane->todo &= (uint16_t)~what;
     return was;
@@ -250,7 +250,7 @@ static void finish_lane(struct tcp_lane *lane) {
 }
 
 /* What the peer sent before it went is still in the socket. */
-static void recv_out(struct tcp_lane *lane) {
+static void receive_rest(struct tcp_lane *lane) {
     (void)weft__tcp_input_pause(&lane->lane, false);
     for (int i = 0; i < LAST_READS && lane->watch.ready == weft__tcp_input_ready; i++)
         if (weft__tcp_input_read(lane, UINT_MAX) == 0) return;
@@ -259,28 +259,28 @@ static void recv_out(struct tcp_lane *lane) {
 static void lane_job(struct job *job) {
     struct tcp_lane *lane = container_of(job, struct tcp_lane, job);
     const struct iface_up *up = lane->lane.iface->up;
-    if (take_lane(lane, TODO_REDIAL)) weft__tcp_dial_failed(lane);
-    if (take_lane(lane, TODO_ACCEPTED)) hand_over(lane);
-    if (take_lane(lane, TODO_UP)) {
+    if (take_todo(lane, TODO_REDIAL)) weft__tcp_dial_failed(lane);
+    if (take_todo(lane, TODO_ACCEPTED)) hand_over(lane);
+    if (take_todo(lane, TODO_UP)) {
         up->up(&lane->lane);
         weft__tcp_output_retry(lane);
     }
-    if (take_lane(lane, TODO_READ)) lane->watch.ready(&lane->watch, WATCH_READ);
-    if (lane->todo & TODO_BREAK) recv_out(lane);
-    if (take_lane(lane, TODO_BREAK)) {
+    if (take_todo(lane, TODO_READ)) lane->watch.ready(&lane->watch, WATCH_READ);
+    if (lane->todo & TODO_BREAK) receive_rest(lane);
+    if (take_todo(lane, TODO_BREAK)) {
         if (lane->why == WEFT_OK)
             weft__tcp_lane_note(lane, "the connection broke while data was sent", 0);
         weft__tcp_lane_why(lane, WEFT_ERR_PEER_FAILED);
         weft__fsm_step(&lane->conn.fsm, TCP_CONN_EV_BROKEN);
     }
-    if (take_lane(lane, TODO_PLACED)) weft__tcp_place_report(lane);
-    if (take_lane(lane, TODO_WRITTEN)) weft__tcp_output_turn(lane);
+    if (take_todo(lane, TODO_PLACED)) weft__tcp_place_report(lane);
+    if (take_todo(lane, TODO_WRITTEN)) weft__tcp_output_turn(lane);
     if (lane->todo & TODO_DOWN) weft__tcp_output_notify(lane, lane->why);
-    if (take_lane(lane, TODO_DOWN)) {
+    if (take_todo(lane, TODO_DOWN)) {
         pending_queue_init(&lane->pending);
         up->down(&lane->lane, cause_of(lane));
     }
-    if (take_lane(lane, TODO_CLOSED)) finish_lane(lane);
+    if (take_todo(lane, TODO_CLOSED)) finish_lane(lane);
 }
 
 /* ---- birth and death ------------------------------------------------------------------------- */

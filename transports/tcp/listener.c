@@ -137,7 +137,7 @@ static void listener_ready(struct watch *watch, int events) {
 
 /* ---- binding --------------------------------------------------------------------------------- */
 
-static weft_status_t may_bind(struct tcp_iface *iface, const union tcp_sockaddr *at) {
+static weft_status_t check_bind(struct tcp_iface *iface, const union tcp_sockaddr *at) {
     weft_status_t st = weft__tcp_iface_key(iface);
     if (st < 0) return st;
     if (weft__tcp_is_loopback(at) || iface->key.trust != TRUST_USER) return WEFT_OK;
@@ -228,7 +228,7 @@ weft_status_t weft__tcp_adopt(struct tcp_iface *iface, int given, void *arg,
     union tcp_sockaddr at;
     int fd = -1;
     weft_status_t st = adopt_socket(given, &at, &fd);
-    if (st == WEFT_OK) st = may_bind(iface, &at);
+    if (st == WEFT_OK) st = check_bind(iface, &at);
     if (st < 0) {
         weft__tcp_socket_close(fd);
         return st;
@@ -246,7 +246,7 @@ weft_status_t weft__tcp_listen(struct tcp_iface *iface, const struct tcp_where *
     weft_context_t *context = weft__reactor_context(iface->iface.reactor);
     int fd = -1;
     weft_status_t st = weft__tcp_resolve(where, found, &n);
-    if (st == WEFT_OK) st = may_bind(iface, &found[0]);
+    if (st == WEFT_OK) st = check_bind(iface, &found[0]);
     if (st == WEFT_OK) st = open_socket(context, where, &found[0], how, &fd);
     return st < 0 ? st : listen_at(iface, &found[0], fd, arg, listener_p);
 }

@@ -313,7 +313,8 @@ void weft__tcp_output_notify(struct tcp_lane *lane, weft_status_t unwritten) {
 
 /* ---- active messages ------------------------------------------------------------------------- */
 
-/* True if there is room for that many bytes and pieces. Flushes the queue if that makes room. */
+/* OK if there is room for that many bytes and pieces, otherwise NO_RESOURCE or an error. Flushes
+ * the queue if that makes room. */
 static weft_status_t make_room(struct tcp_lane *lane, size_t bytes, unsigned pieces) {
     weft_status_t st = need_iov_batch(lane, bytes, pieces);
     if (st < 0) return st;
@@ -403,12 +404,10 @@ static weft_status_t copy_out(struct tcp_lane *lane, uint8_t *to, const weft_iov
 /* Zero-copy memory is sent in calls as large as possible: the kernel takes 1 MiB at 1.2 times
  * the speed of 256 KiB. Between two turns the first leaves at once, so that the peer has
  * something to do. */
-static bool is_writable(struct tcp_lane *lane) {
-    struct tcp_output *out = &lane->out;
+static bool flush_is_due(struct tcp_lane *lane) {
+    const struct tcp_output *out = &lane->out;
     bool gathers = out->begun || weft__reactor_in_turn(tcp_reactor(lane));
-    if (out->queued < (gathers ? (size_t)TCP_WRITE_MOST : TCP_WRITE_AT)) return false;
-    out->begun = true;
-    return true;
+    return out->queued >= (gathers ? (size_t)TCP_WRITE_MOST : TCP_WRITE_AT);
 }
 
 /* If its last piece has left already, the memory is free at once, without a callback. */
@@ -423,7 +422,10 @@ static weft_status_t zcopy_output(struct tcp_lane *lane, const weft_iov_t *iov, 
         memset(out->iov_batch->bytes + out->fill, 0, pad);
         add_bytes(lane, pad); /* a piece of its own, to which the next message is added */
     }
-    if (is_writable(lane)) write_out(lane);
+    if (flush_is_due(lane)) {
+        out->begun = true;
+        write_out(lane);
+    }
     if (out->first <= last) return WEFT_IN_PROGRESS;
     out->iov_batch->done[last] = NULL;
     return WEFT_OK;

@@ -30,7 +30,7 @@ void weft__tcp_pool_init(struct tcp_pool *pool, size_t buffer) {
         head_of(TCP_BUF_IOV_BATCH) + TCP_IOV_BATCH_BUFFERS * buffer + TCP_FRAME_HEAD;
 }
 
-static void release_pool(struct lane_keep *keep) {
+static void release_kept(struct lane_keep *keep) {
     struct tcp_buffer *b = container_of(keep, struct tcp_buffer, keep);
     if (--b->n_kept > 0 || !b->put) return;
     b->put = false;
@@ -43,7 +43,7 @@ struct tcp_buffer *weft__tcp_pool_make(struct tcp_pool *pool, const void *parent
                                          "tcp buffer"); /* not zeroed: most of it is never used */
     if (!b) return NULL;
     *b = (struct tcp_buffer){
-        .size = pool->size[class], .class = class, .keep = {release_pool}, .pool = pool};
+        .size = pool->size[class], .class = class, .keep = {release_kept}, .pool = pool};
     if (class == TCP_BUF_SMALL_BUF || class == TCP_BUF_IOV_BATCH) lay_out(b);
     return b;
 }

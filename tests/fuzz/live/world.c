@@ -319,7 +319,6 @@ static const char *one_of(const char *a, const char *b, const char *c) {
 }
 
 static void create_context(void) {
-    static const char *const spin[] = {"200ms", "200ms", "200ms", "200ms", "200ms"};
     bool lanes = world->scenario == LANES;
     weft_setting_t settings[] = {
         {"calibration", "off"},
@@ -327,7 +326,7 @@ static void create_context(void) {
         {"worker.stats_page", "off"},
         {"close.timeout", "50ms"},
         {"link.linger", "20ms"},
-        {"failover.timeout", spin[world->scenario]},
+        {"failover.timeout", "200ms"},
         {"lanes.switch", lanes ? "on" : "off"},
         {"lanes.tick", "2ms"},
         {"lanes.backoff", "5ms"},

@@ -310,7 +310,7 @@ weft_status_t weft__rc_trust_open(struct rc_iface *iface);
 void weft__rc_trust_close(struct rc_iface *iface);
 /* reads the key when it is first needed */
 weft_status_t weft__rc_trust_ready(struct rc_iface *iface);
-weft_status_t weft__rc_trust_may_listen(struct rc_iface *iface, bool own);
+weft_status_t weft__rc_trust_check_listen(struct rc_iface *iface, bool own);
 weft_status_t weft__rc_trust_hello(struct rc_lane *lane); /* the dialer's first word */
 weft_status_t
 /* the acceptor's answer, and the proof that it expects */
@@ -352,7 +352,7 @@ void weft__rc_credit_return(struct rc_lane *lane);
 void weft__rc_credited(struct rc_lane *lane);
 weft_status_t weft__rc_pause(struct lane *l, bool on);
 void weft__rc_go_on(struct rc_lane *lane);
-void weft__rc_recv_out(struct rc_lane *lane);
+void weft__rc_receive_rest(struct rc_lane *lane);
 void weft__rc_backlog_drop(struct rc_lane *lane);
 
 /* rc_send.c */

@@ -61,7 +61,7 @@ static bool is_ours(const struct rc_iface *iface, const struct rdma_cm_id *id) {
                   ibv_get_device_name(iface->device->context->device)) == 0;
 }
 
-static weft_status_t ready_connection(struct rc_iface *iface) {
+static weft_status_t revive_device(struct rc_iface *iface) {
     return iface->device ? WEFT_OK : weft__rc_iface_revive(iface);
 }
 
@@ -122,7 +122,7 @@ void weft__rc_take_proof(struct rc_lane *lane, uint8_t kind, const uint8_t *data
 }
 
 /* The address has no listener, or the listener gave this reason. */
-static weft_status_t reason_connection(const struct rdma_cm_event *event) {
+static weft_status_t refusal_reason(const struct rdma_cm_event *event) {
     enum { CONSUMER = 28 };
     if (event->status != CONSUMER) return WEFT_ERR_REFUSED;
     return weft__rc_refusal_decode(event->param.conn.private_data,
@@ -186,7 +186,7 @@ static void rc_refused(struct rc_lane *lane, const struct rdma_cm_event *event) 
     if (lane->machine.notified & RC_NOTIFIED_UP)
         left(lane);
     else
-        step_why(lane, reason_connection(event), RC_QP_EV_REFUSED);
+        step_why(lane, refusal_reason(event), RC_QP_EV_REFUSED);
 }
 
 static void on_event(struct rd_cm *cm, const struct rdma_cm_event *event) {
@@ -235,7 +235,7 @@ static weft_status_t dial_connection(struct rc_iface *iface, const union rd_sock
 weft_status_t weft__rc_connect_uri(struct iface *i, const char *text, struct lane **lane_p) {
     struct rc_iface *iface = (struct rc_iface *)i;
     union rd_sockaddr to;
-    weft_status_t st = ready_connection(iface);
+    weft_status_t st = revive_device(iface);
     if (st == WEFT_OK) st = resolve(iface, text, &to);
     if (st == WEFT_OK && (port_of(&to) == 0 || text[0] == '*'))
         st = weft__fail(WEFT_ERR_ADDRESS,
@@ -260,7 +260,7 @@ weft_status_t weft__rc_reachable(struct iface *i, const void *bytes, size_t len,
                                  const char **why_p) {
     struct rc_address peer;
     const char *why;
-    (void)ready_connection((struct rc_iface *)i); /* so that it is used again */
+    (void)revive_device((struct rc_iface *)i); /* so that it is used again */
     weft_status_t st = read_peer((struct rc_iface *)i, bytes, len, &peer, &why);
     if (why_p) *why_p = why;
     return st;
@@ -271,7 +271,7 @@ weft_status_t weft__rc_connect_address(struct iface *i, const void *bytes, size_
     struct rc_iface *iface = (struct rc_iface *)i;
     struct rc_address peer;
     const char *why;
-    weft_status_t st = ready_connection(iface);
+    weft_status_t st = revive_device(iface);
     if (st < 0) return st;
     st = read_peer(iface, bytes, len, &peer, &why);
     if (st < 0) return weft__fail(st, "%s", why);
@@ -354,7 +354,7 @@ static weft_status_t bind_at(struct tl_listener *l, union rd_sockaddr *at) {
 
 static weft_status_t listen_at(struct rc_iface *iface, union rd_sockaddr *at, int backlog,
                                void *arg, bool own, struct tl_listener **listener_p) {
-    weft_status_t st = weft__rc_trust_may_listen(iface, own);
+    weft_status_t st = weft__rc_trust_check_listen(iface, own);
     if (st < 0) return st;
     struct tl_listener *l = weft__new(iface, struct tl_listener);
     if (!l) return weft__fail(WEFT_ERR_NO_MEMORY, "no memory for a listener");
@@ -381,7 +381,7 @@ weft_status_t weft__rc_listen(struct iface *i, const char *text, const struct li
                               void *arg, struct tl_listener **listener_p) {
     struct rc_iface *iface = (struct rc_iface *)i;
     union rd_sockaddr at;
-    weft_status_t st = ready_connection(iface);
+    weft_status_t st = revive_device(iface);
     if (st == WEFT_OK) st = resolve(iface, text, &at);
     return st < 0 ? st : listen_at(iface, &at, how->backlog, arg, false, listener_p);
 }
@@ -444,7 +444,7 @@ weft_status_t weft__rc_own_address(struct iface *i, void *buf, size_t *len_p) {
     struct rc_iface *iface = (struct rc_iface *)i;
     if (*len_p < RC_ADDRESS_SIZE)
         return weft__fail(WEFT_ERR_TRUNCATED, "an rdma_rc address has %d bytes", RC_ADDRESS_SIZE);
-    weft_status_t st = ready_connection(iface);
+    weft_status_t st = revive_device(iface);
     if (st == WEFT_OK) st = open_own(iface);
     if (st < 0) return st;
     const union rd_sockaddr *at = &iface->own->at;

@@ -81,7 +81,7 @@ void weft__rc_go_on(struct rc_lane *lane) {
 
 /* The lane has ended, and its owner is to be notified: behind what it brought, unless it closes
  * it. */
-void weft__rc_recv_out(struct rc_lane *lane) {
+void weft__rc_receive_rest(struct rc_lane *lane) {
     struct rc_backlog *backlog;
     while (!(lane->todo & RC_TODO_CLOSED) && (backlog = next_backlog(lane)) != NULL) {
         lane_handlers(&lane->lane)[backlog->id](&lane->lane, backlog->id, backlog->bytes,

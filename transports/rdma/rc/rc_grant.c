@@ -79,7 +79,7 @@ static weft_status_t make_known(struct rc_iface *iface, struct rc_mem *mem) {
     return WEFT_OK;
 }
 
-static void forget_grant(struct rc_mem *mem) {
+static void dereg_mem(struct rc_mem *mem) {
     if (mem->mr && !mem->given) ibv_dereg_mr(mem->mr);
     mem->mr = NULL;
 }
@@ -140,7 +140,7 @@ static void mem_free(struct rc_mem *mem) {
     struct completion *revoked = mem->revoked;
     weft__timer_stop(iface->iface.reactor, &mem->give_up);
     if (mem->mr) iface->n_known--;
-    forget_grant(mem);
+    dereg_mem(mem);
     unlink_mem(mem->revoked ? &iface->revoking : &iface->mem[mem->id % RC_MEM_BUCKETS], mem);
     weft__free_later(iface->iface.reactor, mem);
     if (revoked) completion_step(revoked, WEFT_OK);
@@ -186,7 +186,7 @@ void weft__rc_mems_end(struct rc_iface *iface, bool free_them) {
     for (unsigned i = 0; i < RC_MEM_BUCKETS; i++) {
         for (struct rc_mem *mem = iface->mem[i], *next; mem; mem = next) {
             next = mem->next;
-            forget_grant(mem);
+            dereg_mem(mem);
             if (free_them) talloc_free(mem);
         }
         if (free_them) iface->mem[i] = NULL;
@@ -194,7 +194,7 @@ void weft__rc_mems_end(struct rc_iface *iface, bool free_them) {
     for (struct rc_mem *mem = iface->revoking, *next; mem && free_them; mem = next) {
         next = mem->next;
         weft__timer_stop(iface->iface.reactor, &mem->give_up);
-        forget_grant(mem);
+        dereg_mem(mem);
         talloc_free(mem);
     }
     if (free_them) iface->revoking = NULL;
@@ -316,8 +316,8 @@ static struct rc_mem *find_mem(const struct rc_iface *iface, uint32_t id) {
     return mem;
 }
 
-static struct rc_mem *judge_grant(struct rc_lane *lane, const struct rc_want *want,
-                                  weft_status_t *why_p) {
+static struct rc_mem *judge_want(struct rc_lane *lane, const struct rc_want *want,
+                                 weft_status_t *why_p) {
     struct rc_iface *iface = rc_iface_of(lane);
     struct remote_region shown = {want->base,   want->len,   want->rights,
                                   want->region, want->epoch, {0}};
@@ -373,7 +373,7 @@ void weft__rc_wanted(struct rc_lane *lane, const struct rc_want *want) {
     grant->lane = lane;
     grant->serial = want->serial;
     grant->rights = want->rights;
-    struct rc_mem *mem = judge_grant(lane, want, &grant->why);
+    struct rc_mem *mem = judge_want(lane, want, &grant->why);
     if (mem) grant->why = open_window(lane, grant, mem);
     if (mem && grant->why == WEFT_OK)
         enter_grant(grant, lane, mem);

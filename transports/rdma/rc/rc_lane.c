@@ -191,7 +191,7 @@ static void arm_lane(struct rc_lane *lane, uint64_t ms) {
     weft__rc_lane_break(lane, weft__fail(WEFT_ERR_NO_MEMORY, "no memory for a timer"));
 }
 
-static bool take_lane(struct rc_lane *lane, unsigned what) {
+static bool take_todo(struct rc_lane *lane, unsigned what) {
     bool was = lane->todo & what;
     lane->todo &= ~what;
     return was;
@@ -207,7 +207,7 @@ static void hand_over(struct rc_lane *lane) {
  * then. */
 static void take_first(struct rc_lane *lane, uint8_t kind, const uint8_t *data, size_t len) {
     lane->take = weft__rc_take_messages;
-    if (take_lane(lane, RC_TODO_ACCEPTED)) hand_over(lane);
+    if (take_todo(lane, RC_TODO_ACCEPTED)) hand_over(lane);
     lane->take(lane, kind, data, len);
 }
 
@@ -329,25 +329,25 @@ static void finish_lane(struct rc_lane *lane) {
 static void lane_job(struct job *job) {
     struct rc_lane *lane = container_of(job, struct rc_lane, job);
     const struct iface_up *up = lane->lane.iface->up;
-    if (take_lane(lane, RC_TODO_ACCEPTED)) hand_over(lane);
-    if (take_lane(lane, RC_TODO_UP)) {
+    if (take_todo(lane, RC_TODO_ACCEPTED)) hand_over(lane);
+    if (take_todo(lane, RC_TODO_UP)) {
         up->up(&lane->lane);
         weft__rc_retry(lane);
     }
-    if (take_lane(lane, RC_TODO_BREAK)) {
+    if (take_todo(lane, RC_TODO_BREAK)) {
         weft__rc_lane_why(lane, WEFT_ERR_PEER_FAILED);
         weft__fsm_step(&lane->machine.fsm, RC_QP_EV_BROKEN);
     }
-    if (take_lane(lane, RC_TODO_GO_ON)) weft__rc_go_on(lane);
-    if (take_lane(lane, RC_TODO_RETRY)) weft__rc_retry(lane);
-    if (take_lane(lane, RC_TODO_KEYED) && up->keyed) up->keyed(&lane->lane);
-    if (take_lane(lane, RC_TODO_DOWN)) {
-        weft__rc_recv_out(lane);
+    if (take_todo(lane, RC_TODO_GO_ON)) weft__rc_go_on(lane);
+    if (take_todo(lane, RC_TODO_RETRY)) weft__rc_retry(lane);
+    if (take_todo(lane, RC_TODO_KEYED) && up->keyed) up->keyed(&lane->lane);
+    if (take_todo(lane, RC_TODO_DOWN)) {
+        weft__rc_receive_rest(lane);
         weft__rc_works_notify(lane, lane->why);
         pending_queue_init(&lane->pending);
         if (!(lane->todo & RC_TODO_CLOSED)) up->down(&lane->lane, note_cause(lane));
     }
-    if (take_lane(lane, RC_TODO_CLOSED)) finish_lane(lane);
+    if (take_todo(lane, RC_TODO_CLOSED)) finish_lane(lane);
 }
 
 static void deadline_passed(struct timer *timer) {

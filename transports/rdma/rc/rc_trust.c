@@ -27,7 +27,7 @@ weft_status_t weft__rc_trust_ready(struct rc_iface *iface) {
 
 /* A place that anybody may know of wants a key that is meant for it; a worker's own address is
  * known to those it was given to. */
-weft_status_t weft__rc_trust_may_listen(struct rc_iface *iface, bool own) {
+weft_status_t weft__rc_trust_check_listen(struct rc_iface *iface, bool own) {
     weft_status_t st = weft__rc_trust_ready(iface);
     if (st < 0 || own || iface->key.trust != TRUST_USER) return st;
     return weft__fail(

@@ -35,23 +35,23 @@ static void ud_lane_act_end(struct fsm *m) {
 
 /* ---- what its states do with a datagram ------------------------------------------------------ */
 
-static void take_lane(struct ud_lane *lane, const struct ud_frame *frame) {
+static void take_frame(struct ud_lane *lane, const struct ud_frame *frame) {
     lane_handlers(&lane->lane)[frame->id](&lane->lane, frame->id, frame->data, frame->len);
 }
 
-static void refuse_lane(struct ud_lane *lane, const struct ud_frame *frame) {
+static void drop_frame(struct ud_lane *lane, const struct ud_frame *frame) {
     ud_count(ud_iface_of(lane))->rdma_ud_dropped++;
 }
 
 /* ---- what it asks for ------------------------------------------------------------------------ */
 
 /* The owner's callbacks wait until the machine has come to rest. */
-static void add_outstanding(struct ud_lane *lane, enum ud_lane_effect effect) {
+static void add_due(struct ud_lane *lane, enum ud_lane_effect effect) {
     lane->due |= 1u << effect;
     weft__job_post(lane->lane.iface->reactor, &lane->job);
 }
 
-static bool outstanding(struct ud_lane *lane, enum ud_lane_effect effect) {
+static bool take_due(struct ud_lane *lane, enum ud_lane_effect effect) {
     bool is = lane->due >> effect & 1;
     lane->due &= ~(1u << effect);
     return is;
@@ -59,7 +59,7 @@ static bool outstanding(struct ud_lane *lane, enum ud_lane_effect effect) {
 
 static void stop_lane(struct ud_lane *lane, const struct lane_ops *ops) {
     lane->lane.ops = ops;
-    lane->take = refuse_lane;
+    lane->take = drop_frame;
     weft__ud_purge(lane);
 }
 
@@ -68,20 +68,20 @@ static void on_effect(struct fsm *m, unsigned effect) {
     switch ((enum ud_lane_effect)effect) {
     case UD_LANE_FX_OPEN:
         lane->lane.ops = &weft__ud_ops_up;
-        lane->take = take_lane;
+        lane->take = take_frame;
         lane->due |= 1u << UD_LANE_FX_OPEN;
         break;
     case UD_LANE_FX_BREAK:
         stop_lane(lane, &weft__ud_ops_down);
         lane->due &= ~(1u << UD_LANE_FX_OPEN);
-        add_outstanding(lane, UD_LANE_FX_BREAK);
+        add_due(lane, UD_LANE_FX_BREAK);
         break;
     case UD_LANE_FX_PURGE:
         stop_lane(lane, &weft__ud_ops_closed);
         lane->due &= ~(1u << UD_LANE_FX_OPEN | 1u << UD_LANE_FX_BREAK);
         break;
     case UD_LANE_FX_AWAIT: weft__ud_mark_add(ud_iface_of(lane), &lane->left, lane->until); break;
-    case UD_LANE_FX_NOTIFY_CLOSED: add_outstanding(lane, UD_LANE_FX_NOTIFY_CLOSED); break;
+    case UD_LANE_FX_NOTIFY_CLOSED: add_due(lane, UD_LANE_FX_NOTIFY_CLOSED); break;
     case UD_LANE_N_EFFECTS: break;
     }
 }
@@ -105,16 +105,16 @@ static void run_lane(struct job *job) {
     struct ud_lane *lane = OF_JOB(job);
     const struct iface_up *up = lane->lane.iface->up;
     if (ud_lane_is_new(&lane->fsm)) weft__fsm_step(&lane->fsm, UD_LANE_EV_OPENED);
-    if (outstanding(lane, UD_LANE_FX_OPEN)) {
+    if (take_due(lane, UD_LANE_FX_OPEN)) {
         up->up(&lane->lane);
         weft__ud_send_turn(ud_iface_of(lane)); /* what was added while it was new */
     }
     if (lane->due >> UD_LANE_FX_BREAK & 1) weft__ud_flushes_end(lane, lane->why);
-    if (outstanding(lane, UD_LANE_FX_BREAK)) {
+    if (take_due(lane, UD_LANE_FX_BREAK)) {
         weft__causes_clear();
         up->down(&lane->lane, lane->why);
     }
-    if (!outstanding(lane, UD_LANE_FX_NOTIFY_CLOSED)) return;
+    if (!take_due(lane, UD_LANE_FX_NOTIFY_CLOSED)) return;
     up->closed(&lane->lane);
     weft__ud_lane_free(lane);
 }
@@ -131,7 +131,7 @@ weft_status_t weft__ud_lane_new(struct ud_iface *iface, struct ud_path *path,
     lane->node.qpn = peer->qpn;
     lane->qkey = peer->qkey;
     lane->token = peer->token;
-    lane->take = refuse_lane;
+    lane->take = drop_frame;
     lane->job.run = run_lane;
     lane->left.passed = left;
     TAILQ_INIT(&lane->flushes);
@@ -159,7 +159,7 @@ void weft__ud_lane_accept(struct ud_lane *lane) {
     lane->unverified = true;
     iface->n_unverified++;
     weft__fsm_step(&lane->fsm, UD_LANE_EV_OPENED);
-    (void)outstanding(lane, UD_LANE_FX_OPEN);
+    (void)take_due(lane, UD_LANE_FX_OPEN);
     iface->iface.up->accepted(&lane->lane, NULL);
 }
 

@@ -78,7 +78,7 @@ static weft_status_t raise(struct ud_iface *iface) {
     return st;
 }
 
-static void notify_qp(struct ud_iface *iface) {
+static void post_notified(struct ud_iface *iface) {
     weft__job_post(iface->iface.reactor, &iface->notified);
 }
 
@@ -86,7 +86,7 @@ static void raise_again(struct ud_iface *iface) {
     weft_status_t st = raise(iface);
     ud_count(iface)->rdma_ud_resets++;
     if (st < 0) iface->why = st;
-    notify_qp(iface);
+    post_notified(iface);
 }
 
 /* At once; later if it was not long ago. The timer is reserved, so that starting it cannot fail. */
@@ -118,7 +118,7 @@ static void on_effect(struct fsm *m, unsigned effect) {
     case UD_QP_FX_RAISE: raise_again(iface); break;
     case UD_QP_FX_LOSE:
         iface->lost = true;
-        notify_qp(iface);
+        post_notified(iface);
         break;
     case UD_QP_FX_DESTROY:
         weft__ud_qp_close(iface);

@@ -81,7 +81,7 @@ static inline enum ud_kind kind_for(const struct ud_lane *lane) {
     return lane->node.remote ? UD_MESSAGE : UD_HANDSHAKE;
 }
 
-static void notify_datagram(struct ud_lane *lane) {
+static void report_worked(struct ud_lane *lane) {
     const struct iface_up *up = lane->lane.iface->up;
     uint32_t bytes = lane->bytes;
     lane->bytes = 0;
@@ -106,7 +106,7 @@ static void send_off(struct ud_lane *lane, uint8_t id, size_t len) {
     count->rdma_ud_messages++;
     count->rdma_ud_bytes += len;
     lane->bytes += (uint32_t)len;
-    if (UNLIKELY(lane->bytes >= UD_NOTIFY)) notify_datagram(lane);
+    if (UNLIKELY(lane->bytes >= UD_NOTIFY)) report_worked(lane);
 }
 
 static uint8_t *body(const struct ud_lane *lane) {

@@ -95,8 +95,7 @@ static struct reactor *reactor_of(const struct shm_lane *lane) {
 static void bound_close(struct shm_lane *lane) {
     uint64_t ms = weft__setting_u64(weft__reactor_context(reactor_of(lane)), SETTING_CLOSE_TIMEOUT);
     uint64_t at = weft__now(reactor_of(lane)) + ms * NS_PER_MS;
-    if (weft__timer_start(reactor_of(lane), &lane->timer, at) < 0)
-        lane->send_msg |= SEND_TIME_IS_UP;
+    if (weft__timer_start(reactor_of(lane), &lane->timer, at) < 0) lane->due |= DUE_TIME_IS_UP;
 }
 
 /* After the release, the teardown's machine uses the timer's memory. */
@@ -166,11 +165,11 @@ static void on_effect(struct fsm *m, unsigned effect) {
     case SHM_ATTACH_FX_STOP: stop_attach(lane); break;
     case SHM_ATTACH_FX_TIMER_CLOSE: bound_close(lane); break;
     case SHM_ATTACH_FX_TIMER_STOP: timer_stop(lane); break;
-    case SHM_ATTACH_FX_NOTIFY_UP: lane->send_msg |= SEND_UP; break;
-    case SHM_ATTACH_FX_NOTIFY_ACCEPTED: lane->send_msg |= SEND_ACCEPTED; break;
-    case SHM_ATTACH_FX_NOTIFY_DOWN: lane->send_msg |= SEND_DOWN; break;
-    case SHM_ATTACH_FX_FINISH: lane->send_msg |= SEND_CLOSED; break;
-    case SHM_ATTACH_FX_FORGET: lane->send_msg |= SEND_FORGET; break;
+    case SHM_ATTACH_FX_NOTIFY_UP: lane->due |= DUE_UP; break;
+    case SHM_ATTACH_FX_NOTIFY_ACCEPTED: lane->due |= DUE_ACCEPTED; break;
+    case SHM_ATTACH_FX_NOTIFY_DOWN: lane->due |= DUE_DOWN; break;
+    case SHM_ATTACH_FX_FINISH: lane->due |= DUE_CLOSED; break;
+    case SHM_ATTACH_FX_FORGET: lane->due |= DUE_FORGET; break;
     case SHM_ATTACH_N_EFFECTS: break;
     }
 }
@@ -189,7 +188,7 @@ static void on_fail(struct fsm *m, unsigned event, enum fsm_verb why) {
                   fsm_state_name(m));
     }
     if (event == SHM_ATTACH_EV_FAILED) return; /* the lane has failed already */
-    lane->send_msg |= why == FSM_VIOL ? SEND_VIOLATED : SEND_BROKEN;
+    lane->due |= why == FSM_VIOL ? DUE_VIOLATED : DUE_BROKEN;
 }
 
 static const struct fsm_port port = {&weft__shm_attach_machine, on_effect, on_fail};
@@ -243,7 +242,7 @@ static void note_cause(const struct shm_lane *lane, int pid) {
             status, "process %d did not complete the handshake in its time (connect.timeout)", pid);
 }
 
-static void send_down(struct shm_lane *lane) {
+static void notify_down(struct shm_lane *lane) {
     int pid = (int)shm_pid(lane); /* unknown after the release */
     chunks_end(lane, true);
     weft__shm_release(lane);
@@ -275,7 +274,7 @@ static void take_off(struct shm_lane *lane) {
     weft__shm_lane_end(lane);
 }
 
-static void send_closed(struct shm_lane *lane) {
+static void notify_closed(struct shm_lane *lane) {
     chunks_end(lane, !lane->timed_out);
     weft__shm_bulk_end(lane, WEFT_ERR_CANCELLED);
     take_off(lane);
@@ -299,31 +298,31 @@ static void time_is_up(struct shm_lane *lane) {
     weft__shm_step(lane, SHM_ATTACH_EV_TIMEOUT);
 }
 
-static void speak(struct shm_lane *lane) {
-    while (lane->send_msg) {
-        unsigned send_msg = lane->send_msg & -(unsigned)lane->send_msg;
-        lane->send_msg &= (uint8_t)~send_msg;
-        switch (send_msg) {
-        case SEND_UP:
+static void run_due(struct shm_lane *lane) {
+    while (lane->due) {
+        unsigned due = lane->due & -(unsigned)lane->due;
+        lane->due &= (uint8_t)~due;
+        switch (due) {
+        case DUE_UP:
             start_attach(lane);
             lane->lane.iface->up->up(&lane->lane);
             /* The peer may sleep until this side has opened the lane: wake it to send. */
             if (lane->by_mail) shm_wake(lane);
             break;
-        case SEND_ACCEPTED: accepted(lane); break;
-        case SEND_VIOLATED: weft__shm_failed(lane, WEFT_ERR_PROTOCOL); break;
-        case SEND_BROKEN: weft__shm_failed(lane, WEFT_ERR_INTERNAL); break;
-        case SEND_DOWN: send_down(lane); break;
-        case SEND_FORGET: weft__shm_lane_free(lane); return;
-        case SEND_CLOSED: send_closed(lane); return;
-        case SEND_TIME_IS_UP: time_is_up(lane); return;
+        case DUE_ACCEPTED: accepted(lane); break;
+        case DUE_VIOLATED: weft__shm_failed(lane, WEFT_ERR_PROTOCOL); break;
+        case DUE_BROKEN: weft__shm_failed(lane, WEFT_ERR_INTERNAL); break;
+        case DUE_DOWN: notify_down(lane); break;
+        case DUE_FORGET: weft__shm_lane_free(lane); return;
+        case DUE_CLOSED: notify_closed(lane); return;
+        case DUE_TIME_IS_UP: time_is_up(lane); return;
         }
     }
 }
 
 void weft__shm_step(struct shm_lane *lane, unsigned event) {
     weft__fsm_step(&lane->fsm, event);
-    speak(lane);
+    run_due(lane);
 }
 
 void weft__shm_failed(struct shm_lane *lane, weft_status_t status) {
@@ -344,14 +343,14 @@ void weft__shm_goodbye(struct shm_lane *lane) {
 
 /* Runs outside the handler in which the owner closed the lane, since that handler may read the
  * peer's memory. */
-void weft__shm_speak(struct job *job) {
+void weft__shm_send_due(struct job *job) {
     struct shm_iface *iface = container_of(job, struct shm_iface, table.sender);
     for (unsigned i = 0; i <= iface->table.last_index; i++) {
         struct shm_lane *lane = iface->table.lanes[i];
         if (!lane || !lane->sends_ctrl) continue;
         lane->sends_ctrl = false;
         weft__shm_goodbye(lane);
-        speak(lane);
+        run_due(lane);
     }
 }
 

@@ -19,14 +19,14 @@ enum shm_opts { SHM_OPTS_ANY, SHM_OPTS_MAIL, SHM_OPTS_RING };
 
 /* What follows a step of the machine, in this order. */
 enum {
-    SEND_UP = 1,
-    SEND_ACCEPTED = 2,
-    SEND_VIOLATED = 4,
-    SEND_BROKEN = 8,
-    SEND_DOWN = 16,
-    SEND_CLOSED = 32,
-    SEND_FORGET = 64,
-    SEND_TIME_IS_UP = 128 /* an event for the machine */
+    DUE_UP = 1,
+    DUE_ACCEPTED = 2,
+    DUE_VIOLATED = 4,
+    DUE_BROKEN = 8,
+    DUE_DOWN = 16,
+    DUE_CLOSED = 32,
+    DUE_FORGET = 64,
+    DUE_TIME_IS_UP = 128 /* an event for the machine */
 };
 
 /* attach.c: the machine */
@@ -39,7 +39,7 @@ void weft__shm_lane_end(struct shm_lane *lane);
 void weft__shm_step(struct shm_lane *lane, unsigned event); /* within a turn */
 void weft__shm_failed(struct shm_lane *lane, weft_status_t status);
 void weft__shm_close(struct lane *lane, bool flush);
-void weft__shm_speak(struct job *job);         /* the iface's speaker */
+void weft__shm_send_due(struct job *job);      /* the iface's speaker */
 void weft__shm_goodbye(struct shm_lane *lane); /* sends what is left of BYE and QUIT */
 void weft__shm_found_empty(struct shm_lane *lane);
 extern const struct shm_lane_events weft__shm_lane_events;

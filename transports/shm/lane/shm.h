@@ -84,7 +84,7 @@ struct shm_lane {
     uint16_t index;        /* in iface->lanes, and in our doorbell */
     uint16_t next_waiting; /* 1 + the index of the next of mail->waiting; 0: the last of them */
     int8_t status;         /* a weft_status_t: the first reason why the lane went down */
-    uint8_t send_msg;      /* SEND_…: what follows the step of the machine (attach.h) */
+    uint8_t due;           /* DUE_…: what follows the step of the machine (attach.h) */
     bool by_mail : 1;
     bool sends_bye : 1, sends_quit : 1; /* when the socket has room */
     bool waits : 1;                     /* in mail->waiting */

@@ -221,8 +221,8 @@ static struct shm_grant *find_grant(const struct shm_keys *keys, uint32_t serial
     return grant;
 }
 
-static struct shm_mem *judge_grant(struct shm_lane *lane, const struct shm_want *want,
-                                   weft_status_t *why_p) {
+static struct shm_mem *judge_want(struct shm_lane *lane, const struct shm_want *want,
+                                  weft_status_t *why_p) {
     struct shm_md *md = shm_iface(lane)->md;
     struct remote_region shown = {want->base,   want->len,   want->rights,
                                   want->region, want->epoch, {0}};
@@ -247,7 +247,7 @@ static struct shm_grant *grant_new(struct shm_lane *lane, const struct shm_want 
     return grant;
 }
 
-static void wanted_grant(struct shm_lane *lane, const struct shm_want *want) {
+static void take_want(struct shm_lane *lane, const struct shm_want *want) {
     struct shm_keys *keys = shm_keys(lane);
     struct shm_grant *grant = find_grant(keys, want->serial);
     if (grant) {
@@ -259,7 +259,7 @@ static void wanted_grant(struct shm_lane *lane, const struct shm_want *want) {
         send_deny(lane, want->serial, WEFT_ERR_NO_MEMORY);
         return;
     }
-    struct shm_mem *mem = judge_grant(lane, want, &grant->why);
+    struct shm_mem *mem = judge_want(lane, want, &grant->why);
     if (mem) {
         uint32_t ways = mem->ways & want->ways;
         grant->way = ways & SHM_WAY_DEVICE ? SHM_WAY_DEVICE
@@ -274,7 +274,7 @@ static void wanted_grant(struct shm_lane *lane, const struct shm_want *want) {
 
 void weft__shm_grant_received(struct shm_lane *lane, const struct shm_key_word *word) {
     if (word->kind == SHM_WANT) {
-        wanted_grant(lane, &word->want);
+        take_want(lane, &word->want);
         return;
     }
     struct shm_grant *grant = find_grant(lane->more->keys, word->serial);
@@ -335,7 +335,7 @@ static weft_status_t orphan_watch(struct shm_orphan *orphan) {
 
 /* A peer that hangs may still use granted memory. So the socket outlives the lane until the peer
  * closes its end or dies. */
-static void adopt_grant(struct shm_lane *lane, struct shm_keys *keys) {
+static void adopt_orphan(struct shm_lane *lane, struct shm_keys *keys) {
     struct shm_orphan *orphan = keys->orphan;
     struct shm_md *md = shm_iface(lane)->md;
     keys->orphan = NULL;
@@ -365,7 +365,7 @@ static void adopt_grant(struct shm_lane *lane, struct shm_keys *keys) {
 void weft__shm_grants_part(struct shm_lane *lane) {
     struct shm_keys *keys = shm_keys(lane);
     if (!keys) return;
-    if (keys->grants && !keys->parted && lane->watch.fd >= 0) adopt_grant(lane, keys);
+    if (keys->grants && !keys->parted && lane->watch.fd >= 0) adopt_orphan(lane, keys);
     all_parted(&keys->grants);
     if (keys->orphan) weft__free_later(lane->lane.iface->reactor, keys->orphan);
     keys->orphan = NULL;

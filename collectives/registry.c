@@ -9,23 +9,23 @@
 #include <endpoints/core/link.h>
 #include <endpoints/messages/am.h>
 
-static const char room_key;
+static const char registry_key;
 enum { ORPHANS_MOST = 4096, ORPHANS_OF_ONE = 1024, ORPHAN_BYTES_MOST = 4096 };
 
 /* 0 names none: that of a team whose exchange is in progress is not known. */
-static weft_team_t *find_team(struct team_registry *room, uint64_t id) {
+static weft_team_t *find_team(struct team_registry *registry, uint64_t id) {
     if (!id) return NULL;
-    list_for_each(at, &room->teams) {
-        weft_team_t *team = list_of(at, weft_team_t, of_room);
+    list_for_each(at, &registry->teams) {
+        weft_team_t *team = list_of(at, weft_team_t, of_registry);
         if (team->id == id) return team;
     }
     return NULL;
 }
 
 /* Is there a team whose identity is not known yet? */
-static bool in_exchange(const struct team_registry *room) {
-    list_for_each(at, &room->teams) {
-        const weft_team_t *team = list_of(at, weft_team_t, of_room);
+static bool in_exchange(const struct team_registry *registry) {
+    list_for_each(at, &registry->teams) {
+        const weft_team_t *team = list_of(at, weft_team_t, of_registry);
         if (!team->id && team->status == WEFT_OK) return true;
     }
     return false;
@@ -52,24 +52,25 @@ static bool speaks_for(const weft_team_t *team, uint64_t sender, uint32_t rank) 
 }
 
 /* A part of it is the most that one worker may take. */
-static bool has_place(const struct team_registry *room, uint64_t sender) {
+static bool has_place(const struct team_registry *registry, uint64_t sender) {
     uint32_t n = 0;
-    if (room->n_orphans < ORPHANS_OF_ONE) return true;
-    if (room->n_orphans == ORPHANS_MOST) return false;
-    list_for_each(at, &room->orphans) n += list_of(at, struct orphan, early.of)->sender == sender;
+    if (registry->n_orphans < ORPHANS_OF_ONE) return true;
+    if (registry->n_orphans == ORPHANS_MOST) return false;
+    list_for_each(at, &registry->orphans) n +=
+        list_of(at, struct orphan, early.of)->sender == sender;
     return n < ORPHANS_OF_ONE;
 }
 
 /* Members whose exchange ended sooner speak first. What they say before all have agreed is short
  * and little. */
-static void adopt_later(struct team_registry *room, unsigned id, const weft_ep_t *ep,
+static void adopt_later(struct team_registry *registry, unsigned id, const weft_ep_t *ep,
                         const struct coll_wire *wire, weft_am_t *am) {
     struct orphan *orphan = NULL;
     if (id != COLL_WIRE_LEAVE && id != COLL_WIRE_RELEASE && id != COLL_WIRE_LEFT &&
-        in_exchange(room) && has_place(room, sender_of(ep)) && am->len <= ORPHAN_BYTES_MOST)
-        orphan = weft__new(room, struct orphan);
+        in_exchange(registry) && has_place(registry, sender_of(ep)) && am->len <= ORPHAN_BYTES_MOST)
+        orphan = weft__new(registry, struct orphan);
     if (!orphan) {
-        weft__count(room->reactor)->coll_dropped++;
+        weft__count(registry->reactor)->coll_dropped++;
         return;
     }
     orphan->team = wire->team;
@@ -86,8 +87,8 @@ static void adopt_later(struct team_registry *room, unsigned id, const weft_ep_t
         talloc_free(orphan);
         return;
     }
-    list_append(&room->orphans, &orphan->early.of);
-    room->n_orphans++;
+    list_append(&registry->orphans, &orphan->early.of);
+    registry->n_orphans++;
 }
 
 /* What this side notes of a failure that `from` reports. */
@@ -113,18 +114,18 @@ static void notice(weft_team_t *team, uint32_t status, uint32_t blamed, uint32_t
     weft__fsm_step(&team->core.fsm, TEAM_EV_NOTICE);
 }
 
-void weft__team_registry_adopt(struct team_registry *room, weft_team_t *team) {
-    list_for_each_safe(at, next, &room->orphans) {
+void weft__team_registry_adopt(struct team_registry *registry, weft_team_t *team) {
+    list_for_each_safe(at, next, &registry->orphans) {
         struct orphan *orphan = list_of(at, struct orphan, early.of);
         if (orphan->team != team->id || orphan->epoch != team->epoch ||
             !speaks_for(team, orphan->sender, orphan->early.from))
             continue;
         list_remove(&orphan->early.of);
-        room->n_orphans--;
+        registry->n_orphans--;
         if (orphan->early.id == COLL_WIRE_NOTICE) {
             uint32_t status = orphan->early.tag, blamed = orphan->early.seq;
             uint32_t from = orphan->early.from;
-            weft__early_drop(room->worker, &orphan->early);
+            weft__early_drop(registry->worker, &orphan->early);
             notice(team, status, blamed, from);
         } else {
             talloc_steal(team, orphan);
@@ -134,14 +135,14 @@ void weft__team_registry_adopt(struct team_registry *room, weft_team_t *team) {
 }
 
 /* It has no owner any more. */
-void weft__team_registry_forget(struct team_registry *room) {
-    if (in_exchange(room)) return;
+void weft__team_registry_forget(struct team_registry *registry) {
+    if (in_exchange(registry)) return;
     struct list *at;
-    while ((at = list_pop(&room->orphans)) != NULL) {
-        weft__count(room->reactor)->coll_dropped++;
-        weft__early_drop(room->worker, list_of(at, struct early, of));
+    while ((at = list_pop(&registry->orphans)) != NULL) {
+        weft__count(registry->reactor)->coll_dropped++;
+        weft__early_drop(registry->worker, list_of(at, struct early, of));
     }
-    room->n_orphans = 0;
+    registry->n_orphans = 0;
 }
 
 /* ---- answers over the endpoint by which a message came --------------------------------------- */
@@ -150,38 +151,38 @@ static void copy_sent(weft_status_t status, void *copy) {
     talloc_free(copy);
 }
 
-void weft__coll_send_copy(struct team_registry *room, weft_ep_t *ep, enum coll_wire_id id,
+void weft__coll_send_copy(struct team_registry *registry, weft_ep_t *ep, enum coll_wire_id id,
                           const struct coll_wire *wire, const void *bytes, size_t len) {
     uint8_t header[COLL_WIRE_BYTES];
-    void *copy = len ? weft__alloc(room->reactor, len, "payload") : NULL;
+    void *copy = len ? weft__alloc(registry->reactor, len, "payload") : NULL;
     if (len && !copy) return; /* who waits for it has a deadline */
     if (copy) memcpy(copy, bytes, len);
     weft_iov_t iov = {copy, len};
     weft_op_t op = {.done = copy_sent, .arg = copy};
     weft__coll_wire_write(header, wire);
-    weft__count(room->reactor)->coll_messages++;
+    weft__count(registry->reactor)->coll_messages++;
     weft_status_t st =
         weft__am_send(ep, &(struct am_send_args){id, header, sizeof header, &iov, len > 0, &op});
     if (st != WEFT_IN_PROGRESS) copy_sent(st, copy);
 }
 
-void weft__team_release(struct team_registry *room, weft_ep_t *ep, uint64_t team, uint32_t epoch,
-                        uint32_t from) {
+void weft__team_release(struct team_registry *registry, weft_ep_t *ep, uint64_t team,
+                        uint32_t epoch, uint32_t from) {
     struct coll_wire wire = {.team = team, .epoch = epoch, .from = from};
-    weft__coll_send_copy(room, ep, COLL_WIRE_RELEASE, &wire, NULL, 0);
+    weft__coll_send_copy(registry, ep, COLL_WIRE_RELEASE, &wire, NULL, 0);
 }
 
 /* A member that this side did not notify asks for what cannot be any more. */
-static bool answer_departed(struct team_registry *room, weft_ep_t *ep, unsigned id,
+static bool answer_departed(struct team_registry *registry, weft_ep_t *ep, unsigned id,
                             const struct coll_wire *wire) {
     if (id != COLL_WIRE_DATA && id != COLL_WIRE_GO && id != COLL_WIRE_AGREE && id != COLL_WIRE_OPEN)
         return false;
     for (uint32_t i = 0; i < DEPARTED_KEPT; i++) {
-        const struct departed *it = &room->departed[i];
+        const struct departed *it = &registry->departed[i];
         if (it->team != wire->team || it->epoch != wire->epoch || !it->team) continue;
         struct coll_wire left = {
             .team = it->team, .epoch = it->epoch, .from = it->rank, .seq = wire->from};
-        weft__coll_send_copy(room, ep, COLL_WIRE_LEAVE, &left, NULL, 0);
+        weft__coll_send_copy(registry, ep, COLL_WIRE_LEAVE, &left, NULL, 0);
         return true;
     }
     return false;
@@ -195,26 +196,26 @@ static void answer_open(weft_team_t *team, weft_ep_t *ep) {
                                .seq = team->blamed,
                                .tag = (uint32_t)weft__team_notice_status(team)};
     if (!team_is_failed(&team->core.fsm)) return;
-    weft__coll_send_copy(team->room, ep, COLL_WIRE_NOTICE, &failed, NULL, 0);
+    weft__coll_send_copy(team->registry, ep, COLL_WIRE_NOTICE, &failed, NULL, 0);
 }
 
 /* ---- handlers -------------------------------------------------------------------------------- */
 
-static void on_message(struct team_registry *room, unsigned id, weft_ep_t *ep, weft_am_t *am) {
+static void on_message(struct team_registry *registry, unsigned id, weft_ep_t *ep, weft_am_t *am) {
     struct coll_wire wire;
     if (!weft__coll_wire_read(am->header, am->header_len, &wire)) {
-        weft__count(room->reactor)->violations++;
+        weft__count(registry->reactor)->violations++;
         return;
     }
-    weft_team_t *team = find_team(room, wire.team);
+    weft_team_t *team = find_team(registry, wire.team);
     if (!team) {
-        if (!answer_departed(room, ep, id, &wire) && id != COLL_WIRE_OPEN)
-            adopt_later(room, id, ep, &wire, am);
+        if (!answer_departed(registry, ep, id, &wire) && id != COLL_WIRE_OPEN)
+            adopt_later(registry, id, ep, &wire, am);
         return;
     }
     /* Stale, or sent in another's name: ignored. */
     if (wire.epoch != team->epoch || !speaks_for(team, sender_of(ep), wire.from)) {
-        weft__count(room->reactor)->coll_dropped++;
+        weft__count(registry->reactor)->coll_dropped++;
         return;
     }
     if (id == COLL_WIRE_NOTICE)
@@ -265,19 +266,19 @@ static void on_open(weft_ep_t *ep, weft_am_t *am, void *arg) {
 
 /* ---- handlers of those that join, and of the member that invited them ------------------------ */
 
-static void to_member(struct team_registry *room, unsigned id, weft_ep_t *ep, weft_am_t *am) {
+static void to_member(struct team_registry *registry, unsigned id, weft_ep_t *ep, weft_am_t *am) {
     struct coll_wire wire;
     if (weft__coll_wire_read(am->header, am->header_len, &wire))
-        weft__grow_message(room, id, &wire, ep, am);
+        weft__grow_message(registry, id, &wire, ep, am);
     else
-        weft__count(room->reactor)->violations++;
+        weft__count(registry->reactor)->violations++;
 }
-static void to_join(struct team_registry *room, unsigned id, weft_am_t *am) {
+static void to_join(struct team_registry *registry, unsigned id, weft_am_t *am) {
     struct coll_wire wire;
     if (weft__coll_wire_read(am->header, am->header_len, &wire))
-        weft__join_message(room, id, &wire, am);
+        weft__join_message(registry, id, &wire, am);
     else
-        weft__count(room->reactor)->violations++;
+        weft__count(registry->reactor)->violations++;
 }
 static void on_join(weft_ep_t *ep, weft_am_t *am, void *arg) {
     to_member(arg, COLL_WIRE_JOIN, ep, am);
@@ -297,74 +298,76 @@ static void on_records(weft_ep_t *ep, weft_am_t *am, void *arg) {
 
 /* ---- its life -------------------------------------------------------------------------------- */
 
-static void set_handlers(weft_worker_t *worker, struct team_registry *room) {
-    weft__am_handler_set(worker, COLL_WIRE_DATA, room ? on_data : NULL, room);
-    weft__am_handler_set(worker, COLL_WIRE_GO, room ? on_go : NULL, room);
-    weft__am_handler_set(worker, COLL_WIRE_NOTICE, room ? on_notice : NULL, room);
-    weft__am_handler_set(worker, COLL_WIRE_OPEN, room ? on_open : NULL, room);
-    weft__am_handler_set(worker, COLL_WIRE_LEAVE, room ? on_leave : NULL, room);
-    weft__am_handler_set(worker, COLL_WIRE_RELEASE, room ? on_release : NULL, room);
-    weft__am_handler_set(worker, COLL_WIRE_AGREE, room ? on_agree : NULL, room);
-    weft__am_handler_set(worker, COLL_WIRE_LEFT, room ? on_left : NULL, room);
-    weft__am_handler_set(worker, COLL_WIRE_JOIN, room ? on_join : NULL, room);
-    weft__am_handler_set(worker, COLL_WIRE_WELCOME, room ? on_welcome : NULL, room);
-    weft__am_handler_set(worker, COLL_WIRE_RECORD, room ? on_record : NULL, room);
-    weft__am_handler_set(worker, COLL_WIRE_RECORDS, room ? on_records : NULL, room);
-    weft__am_handler_set(worker, COLL_WIRE_FORGET, room ? on_forget : NULL, room);
+static void set_handlers(weft_worker_t *worker, struct team_registry *registry) {
+    weft__am_handler_set(worker, COLL_WIRE_DATA, registry ? on_data : NULL, registry);
+    weft__am_handler_set(worker, COLL_WIRE_GO, registry ? on_go : NULL, registry);
+    weft__am_handler_set(worker, COLL_WIRE_NOTICE, registry ? on_notice : NULL, registry);
+    weft__am_handler_set(worker, COLL_WIRE_OPEN, registry ? on_open : NULL, registry);
+    weft__am_handler_set(worker, COLL_WIRE_LEAVE, registry ? on_leave : NULL, registry);
+    weft__am_handler_set(worker, COLL_WIRE_RELEASE, registry ? on_release : NULL, registry);
+    weft__am_handler_set(worker, COLL_WIRE_AGREE, registry ? on_agree : NULL, registry);
+    weft__am_handler_set(worker, COLL_WIRE_LEFT, registry ? on_left : NULL, registry);
+    weft__am_handler_set(worker, COLL_WIRE_JOIN, registry ? on_join : NULL, registry);
+    weft__am_handler_set(worker, COLL_WIRE_WELCOME, registry ? on_welcome : NULL, registry);
+    weft__am_handler_set(worker, COLL_WIRE_RECORD, registry ? on_record : NULL, registry);
+    weft__am_handler_set(worker, COLL_WIRE_RECORDS, registry ? on_records : NULL, registry);
+    weft__am_handler_set(worker, COLL_WIRE_FORGET, registry ? on_forget : NULL, registry);
 }
 
-static void last_team_left(struct team_registry *room) {
-    void (*closed)(weft_worker_t *) = room->closed;
-    weft_worker_t *worker = room->worker;
-    weft__team_registry_forget(room);
-    weft__agreements_forget(room);
+static void last_team_left(struct team_registry *registry) {
+    void (*closed)(weft_worker_t *) = registry->closed;
+    weft_worker_t *worker = registry->worker;
+    weft__team_registry_forget(registry);
+    weft__agreements_forget(registry);
     set_handlers(worker, NULL);
-    weft__free_later(room->reactor, room);
+    weft__free_later(registry->reactor, registry);
     closed(worker);
 }
 
-void weft__team_registry_leave(struct team_registry *room, weft_team_t *team) {
-    list_remove(&team->of_room);
+void weft__team_registry_leave(struct team_registry *registry, weft_team_t *team) {
+    list_remove(&team->of_registry);
     if (team->id)
-        room->departed[room->n_departed++ % DEPARTED_KEPT] =
+        registry->departed[registry->n_departed++ % DEPARTED_KEPT] =
             (struct departed){team->id, team->epoch, team->rank};
-    weft__team_registry_settle(room);
+    weft__team_registry_settle(registry);
 }
 
-void weft__team_registry_settle(struct team_registry *room) {
-    if (room->closed && list_empty(&room->teams) && list_empty(&room->joins)) last_team_left(room);
+void weft__team_registry_settle(struct team_registry *registry) {
+    if (registry->closed && list_empty(&registry->teams) && list_empty(&registry->joins))
+        last_team_left(registry);
 }
 
-static void close_room(weft_worker_t *worker, void *object, void (*closed)(weft_worker_t *worker)) {
-    struct team_registry *room = object;
-    room->closed = closed;
-    list_for_each_safe(at, next, &room->teams) {
-        weft__team_close(list_of(at, weft_team_t, of_room), NULL); /* BUSY: closing already */
+static void close_registry(weft_worker_t *worker, void *object,
+                           void (*closed)(weft_worker_t *worker)) {
+    struct team_registry *registry = object;
+    registry->closed = closed;
+    list_for_each_safe(at, next, &registry->teams) {
+        weft__team_close(list_of(at, weft_team_t, of_registry), NULL); /* BUSY: closing already */
     }
-    weft__joins_stop(room);
-    weft__team_registry_settle(room);
+    weft__joins_stop(registry);
+    weft__team_registry_settle(registry);
 }
 
-weft_status_t weft__team_registry(weft_worker_t *worker, struct team_registry **room_p) {
-    struct team_registry *room = weft__worker_attached(worker, &room_key);
-    if (!room) {
+weft_status_t weft__team_registry(weft_worker_t *worker, struct team_registry **registry_p) {
+    struct team_registry *registry = weft__worker_attached(worker, &registry_key);
+    if (!registry) {
         struct reactor *reactor = weft__worker_reactor(worker);
-        room = weft__new(reactor, struct team_registry);
-        if (!room) return WEFT_ERR_NO_MEMORY;
-        room->worker = worker;
-        room->reactor = reactor;
-        list_init(&room->teams);
-        list_init(&room->joins);
-        list_init(&room->orphans);
-        list_init(&room->incoming);
-        weft_status_t st = weft__worker_attach(worker, &room_key, room, close_room);
+        registry = weft__new(reactor, struct team_registry);
+        if (!registry) return WEFT_ERR_NO_MEMORY;
+        registry->worker = worker;
+        registry->reactor = reactor;
+        list_init(&registry->teams);
+        list_init(&registry->joins);
+        list_init(&registry->orphans);
+        list_init(&registry->incoming);
+        weft_status_t st = weft__worker_attach(worker, &registry_key, registry, close_registry);
         if (st < 0) {
-            talloc_free(room);
+            talloc_free(registry);
             return st;
         }
-        set_handlers(worker, room);
+        set_handlers(worker, registry);
     }
-    if (room->closed) return weft__fail(WEFT_ERR_CLOSED, "the worker is closing");
-    *room_p = room;
+    if (registry->closed) return weft__fail(WEFT_ERR_CLOSED, "the worker is closing");
+    *registry_p = registry;
     return WEFT_OK;
 }
