@@ -1,3 +1,4 @@
+/* Allocation from talloc trees, counted, and failing on demand for tests. */
 #include "alloc.h"
 
 #include <stdbool.h>

@@ -1,3 +1,4 @@
+/* Reads the machine's clock. */
 #include "clock.h"
 
 #include <time.h>

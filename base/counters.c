@@ -1,3 +1,4 @@
+/* The names and help texts of a worker's counters, and lookup by name. */
 #include <base/counters.h>
 #include <string.h>
 

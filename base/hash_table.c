@@ -1,3 +1,4 @@
+/* Hash table of lists: insertion, removal, growth, and lookup by hash. */
 #include "hash_table.h"
 
 #include "alloc.h"

@@ -1,3 +1,4 @@
+/* Reads the identity of this host, of its boot and of its namespaces from the kernel. */
 #include "host.h"
 #include "hash.h"
 #include <fcntl.h>

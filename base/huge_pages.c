@@ -1,3 +1,4 @@
+/* Allocates and frees pages that other processes can map, of huge pages if there are any. */
 #include "huge_pages.h"
 
 #include "alloc.h"

@@ -1,3 +1,4 @@
+/* The table behind 32-bit handles: indices with generations, and a list of free places. */
 #include "idmap.h"
 
 #include "alloc.h"

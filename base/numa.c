@@ -1,3 +1,4 @@
+/* Reads the NUMA node of a device from sysfs. */
 #include "numa.h"
 
 #include <fcntl.h>

@@ -1,3 +1,4 @@
+/* The block of each thread: made on first use, freed by a destructor when the thread ends. */
 #include "per_thread.h"
 
 #include <pthread.h>

@@ -1,3 +1,4 @@
+/* Makes sealed memfds and reserves their pages. */
 #include "sealed.h"
 #include <errno.h>
 #include <fcntl.h>

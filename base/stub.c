@@ -1,3 +1,5 @@
+/* The list of a context's stubs, and the checks that a call makes on an object in associated
+ * mode. */
 #include "stub.h"
 
 #include "alloc.h"

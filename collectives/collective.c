@@ -1,3 +1,5 @@
+/* Collectives in progress: begun, matched with the messages that arrive, and completed or stopped.
+ * The port of collective.fsm. */
 #include "collective.h"
 #include "peer.h"
 

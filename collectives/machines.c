@@ -1,3 +1,4 @@
+/* The actions of this room's machines: they change plain data and ask for effects. */
 #include "machines.h"
 
 #include <assert.h>

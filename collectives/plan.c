@@ -1,3 +1,4 @@
+/* Makes plans from schedules, keeps them for equal collectives, and finds the step of a message. */
 #include "plan.h"
 
 #include <reactor/reactor.h>

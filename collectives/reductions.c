@@ -1,3 +1,4 @@
+/* The table of reductions of host memory by type, and the sizes of types. */
 #include "reductions.h"
 
 #include <string.h>

@@ -1,3 +1,4 @@
+/* Builds schedules: adds steps and their order, and lists the algorithms by kind. */
 #include "schedule.h"
 
 #include <reactor/reactor.h>

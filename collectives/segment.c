@@ -1,3 +1,4 @@
+/* Makes, opens, checks and closes the memory that the members of a team on one host share. */
 #define _GNU_SOURCE
 #include "segment.h"
 #include "wire.h"

@@ -1,3 +1,5 @@
+/* Chooses the algorithm of a collective: by the setting, by a file, or by the table of measured
+ * ranges. */
 #include "select.h"
 
 #include <base/hash.h>

@@ -1,3 +1,5 @@
+/* Registers types and reductions of the program, and packs and unpacks what a call reads and
+ * writes. */
 #include "types.h"
 #include <base/check.h>
 #include <transports/cuda/memory.h>

@@ -1,3 +1,4 @@
+/* Encoders and decoders of the messages between members. */
 #include "wire.h"
 
 #include <string.h>

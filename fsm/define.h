@@ -53,8 +53,7 @@
  */
 #include <fsm/macros.h>
 
-/* Lists made by macros look like nothing that it knows. */
-/* clang-format off */
+/* clang-format off: lists made by macros look like nothing that it knows */
 #pragma push_macro("DO")
 #pragma push_macro("SKIP")
 #pragma push_macro("HOLD")
@@ -66,49 +65,56 @@
 #undef VIOL
 #undef BUG
 
-enum FSM_LOW(_action) {
-    FSM_UP(_ACT_none),
-    FSM_UP(_ACTIONS)(FSM_ENUM_ACTION) FSM_UP(_N_ACTIONS)
-};
+enum FSM_LOW(_action) { FSM_UP(_ACT_none), FSM_UP(_ACTIONS)(FSM_ENUM_ACTION) FSM_UP(_N_ACTIONS) };
 /* A row, column or reason that is written twice is an enumerator declared twice. */
 enum { FSM_UP(_TABLE)(FSM_NOTHING, FSM_ENUM_ROW) FSM_UP(_N_ROWS) };
 enum { FSM_UP(_TABLE)(FSM_ENUM_COLUMNS, FSM_NOTHING) FSM_UP(_N_COLUMNS) };
 enum { FSM_UP(_DEAD)(FSM_ENUM_DEAD) FSM_UP(_N_DEAD) };
 
 _Static_assert((int)FSM_UP(_N_STATES) >= 2 && (int)FSM_UP(_N_STATES) <= 16, "2 to 16 states");
-_Static_assert((int)FSM_UP(_N_EVENTS) <= 63 && (int)FSM_UP(_N_ACTIONS) <= 63, "63 events and 63 actions at most");
+_Static_assert((int)FSM_UP(_N_EVENTS) <= 63 && (int)FSM_UP(_N_ACTIONS) <= 63,
+               "63 events and 63 actions at most");
 _Static_assert((int)FSM_UP(_N_ROWS) == (int)FSM_UP(_N_EVENTS), "one row per event");
 _Static_assert((int)FSM_UP(_N_COLUMNS) == (int)FSM_UP(_N_STATES), "one column per state");
-FSM_UP(_STATES)(FSM_COLUMN_ORDER)
+FSM_UP(_STATES)
+(FSM_COLUMN_ORDER)
 
-static const char *const FSM_LOW(_state_names)[] = {FSM_UP(_STATES)(FSM_NAME_OF) 0};
+    static const char *const FSM_LOW(_state_names)[] = {FSM_UP(_STATES)(FSM_NAME_OF) 0};
 static const char *const FSM_LOW(_event_names)[] = {FSM_UP(_EVENTS)(FSM_NAME_OF, FSM_NAME_OF) 0};
 static const char *const FSM_LOW(_effect_names)[] = {FSM_UP(_EFFECTS)(FSM_NAME_OF) 0};
 static const char *const FSM_LOW(_action_names)[] = {"none", FSM_UP(_ACTIONS)(FSM_NAME_OF) 0};
 
-FSM_UP(_ACTIONS)(FSM_DECLARE_ACTION)
-static const fsm_action_fn FSM_LOW(_action_fns)[] = {weft__fsm_act_none, FSM_UP(_ACTIONS)(FSM_ACTION_FN)};
+FSM_UP(_ACTIONS)
+(FSM_DECLARE_ACTION) static const fsm_action_fn
+    FSM_LOW(_action_fns)[] = {weft__fsm_act_none, FSM_UP(_ACTIONS)(FSM_ACTION_FN)};
 
-#define DO(act, next) {FSM_DO, FSM_UP(_##next), FSM_UP(_ACT_##act)}
-#define SKIP {FSM_SKIP, 0, 0}
-#define HOLD {FSM_HOLD, 0, 0}
-#define VIOL {FSM_VIOL, 0, 0}
-#define BUG {FSM_BUG, 0, 0}
-FSM_UP(_TABLE)(FSM_NOTHING, FSM_ROW_WIDTH)
-static const struct fsm_cell FSM_LOW(_cells)[FSM_UP(_N_EVENTS)][FSM_UP(_N_STATES)] = {
-    FSM_UP(_TABLE)(FSM_NOTHING, FSM_ROW_CELLS)};
+#define DO(act, next) \
+    { FSM_DO, FSM_UP(_##next), FSM_UP(_ACT_##act) }
+#define SKIP \
+    { FSM_SKIP, 0, 0 }
+#define HOLD \
+    { FSM_HOLD, 0, 0 }
+#define VIOL \
+    { FSM_VIOL, 0, 0 }
+#define BUG \
+    { FSM_BUG, 0, 0 }
+FSM_UP(_TABLE)
+(FSM_NOTHING, FSM_ROW_WIDTH) static const struct fsm_cell
+    FSM_LOW(_cells)[FSM_UP(_N_EVENTS)][FSM_UP(_N_STATES)] = {
+        FSM_UP(_TABLE)(FSM_NOTHING, FSM_ROW_CELLS)};
 #undef DO
 #undef SKIP
 #undef HOLD
 #undef VIOL
 #undef BUG
 
-#define SKIP 0
-#define HOLD 0
+#define SKIP          0
+#define HOLD          0
 #define DO(act, next) (UINT64_C(1) << FSM_UP(_ACT_##act))
-#define VIOL 0
-#define BUG 0
-_Static_assert((UINT64_C(1) FSM_UP(_TABLE)(FSM_NOTHING, FSM_ROW_OR)) == (UINT64_C(1) << FSM_UP(_N_ACTIONS)) - 1,
+#define VIOL          0
+#define BUG           0
+_Static_assert((UINT64_C(1) FSM_UP(_TABLE)(FSM_NOTHING, FSM_ROW_OR)) ==
+                   (UINT64_C(1) << FSM_UP(_N_ACTIONS)) - 1,
                "every action is used by some cell");
 #undef DO
 #define DO(act, next) 0
@@ -128,7 +134,8 @@ _Static_assert(((UINT64_C(0) FSM_UP(_TABLE)(FSM_NOTHING, FSM_ROW_ANY)) &
 #define VIOL 0
 #undef HOLD
 #define HOLD 1
-_Static_assert((UINT64_C(0) FSM_UP(_TABLE)(FSM_NOTHING, FSM_ROW_ANY)) >> 16 == 0, "the first 16 events can be held");
+_Static_assert((UINT64_C(0) FSM_UP(_TABLE)(FSM_NOTHING, FSM_ROW_ANY)) >> 16 == 0,
+               "the first 16 events can be held");
 #undef DO
 #undef SKIP
 #undef HOLD
@@ -154,7 +161,7 @@ const struct fsm_machine FSM_MACHINE = {
     .invariants = FSM_INVARIANTS,
 #endif
     .from_peer = UINT64_C(0) FSM_UP(_EVENTS)(FSM_NOTHING, FSM_EVENT_BIT),
-    #ifdef FSM_STARTS
+#ifdef FSM_STARTS
     .starts = FSM_STARTS,
 #else
     .starts = 1,

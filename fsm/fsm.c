@@ -1,3 +1,4 @@
+/* Steps a machine by its table, traces the steps, and keeps the register of machines. */
 #include <assert.h>
 #include <fsm/fsm.h>
 #include <inttypes.h>

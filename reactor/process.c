@@ -1,3 +1,4 @@
+/* Watches the end of a peer's process by a pidfd. */
 #include "process.h"
 
 #include <base/host.h>

@@ -85,14 +85,15 @@ weft_status_t weft__reactor_call(struct reactor *r, void (*fn)(void *), void *ar
 weft_status_t weft__reactor_detach(struct reactor *r, int news_fd);
 weft_status_t weft__reactor_attach(struct reactor *r, int news_fd);
 
+/* This process is the child of one that had a reactor. */
+extern __attribute__((visibility("hidden"))) bool weft__is_child;
+void weft__end_forked_child(const struct reactor *r);
+
 /*
  * Comes behind each call of the program's, before anything else is done for this reactor: a child
  * that the program forked there, and that came back from it, ends. A turn may be under way, and
  * what it would go on with is its parent's.
  */
-/* of whatever process had a reactor */
-extern __attribute__((visibility("hidden"))) bool weft__is_child;
-void weft__end_forked_child(const struct reactor *r);
 static inline void weft__program_returned(const struct reactor *r) {
     if (UNLIKELY(weft__is_child)) weft__end_forked_child(r);
 }

@@ -1,3 +1,4 @@
+/* Blocks of small objects: taking, giving back, and growth. */
 #include "slab.h"
 
 #include <base/compiler.h>

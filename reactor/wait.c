@@ -44,10 +44,9 @@ static inline void relax(void) {
 }
 
 /*
- * A yield that lets another thread run takes two changes of threads, some 1.2 us; one that returns
- * at once is a system call of 0.2 us. Where that was taken for the other, a worker that shares its
- * core looked for 4 us before each yield, and an allreduce of four ranks on two cores took twice as
- * long. What a system call takes here is measured once in a process.
+ * Below this time a yield let no other thread run. Such a yield is a system call, of some 0.2 us;
+ * one that lets another thread run takes two changes of threads, some 1.2 us. What a system call
+ * takes here is measured once in a process.
  */
 static uint64_t quick_yield(void) {
     static _Atomic uint64_t known;

@@ -131,8 +131,10 @@ static const struct fsm_port consumer_port = {&weft__association_machine, consum
                                               machine_fail};
 static const struct fsm_port provider_port = {&weft__grant_machine, provider_effect, machine_fail};
 
-/* The lines of weft-info --live: what the worker's resources are, and who uses them. */
 static void worker_closes(weft_worker_t *worker, void *object, void (*closed)(weft_worker_t *));
+
+/* ---- the lines of weft-info --live: the worker's resources, and who uses them ---------------- */
+
 /* "": the program described it. */
 static void describe_provider(const weft_resource_t *resource, char *from, size_t size) {
     const weft_worker_t *exporter = resource->exporter;
@@ -349,7 +351,7 @@ weft_status_t weft_disassociate_resources_wait(weft_resource_t *resource, void *
     struct reactor *r;
     weft_worker_t *worker;
     weft_status_t st = weft__resource_reactor(resource, object, &r, &worker);
-    if (st == WEFT_OK && worker) st = weft__worker_may_wait(worker);
+    if (st == WEFT_OK && worker) st = weft__worker_check_wait(worker);
     if (st == WEFT_OK)
         st = weft_disassociate_resources(resource, object,
                                          &(weft_op_t){.done = note_status, .arg = &done});

@@ -1,3 +1,4 @@
+/* The actions of the machines of consumer and provider: plain data only. */
 #include "machines.h"
 
 /* ---- consumer -------------------------------------------------------------------------------- */

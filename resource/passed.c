@@ -1,3 +1,4 @@
+/* Fills and checks the message that passes a resource to another process. */
 #include "passed.h"
 
 #include <base/status.h>

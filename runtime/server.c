@@ -1,3 +1,4 @@
+/* The server of the exchange: reads frames of each rank, gathers rounds, and answers them. */
 #include "server.h"
 #include "round.h"
 #include "wire.h"

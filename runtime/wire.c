@@ -1,3 +1,4 @@
+/* Encoder and decoder of the exchange's frames. */
 #include <runtime/wire.h>
 #include <string.h>
 

@@ -1,3 +1,4 @@
+/* Refusals by a transport's limits, and the address of an iface that connects to itself. */
 #include "common.h"
 
 #include <ctype.h>

@@ -1,3 +1,4 @@
+/* A copy of large blocks by AVX where the processor has it, otherwise by memcpy. */
 #include <stdbool.h>
 #include <stdint.h>
 #include <transports/copy.h>

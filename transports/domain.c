@@ -1,3 +1,5 @@
+/* Exports and imports protection domains by the transport that can; UNSUPPORTED in a build without
+ * RDMA. */
 #include <base/status.h>
 #include <transports/domain.h>
 #include <transports/transport.h>

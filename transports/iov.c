@@ -1,3 +1,4 @@
+/* Checks arrays of pieces, and copies between them and one buffer. */
 #include "iov.h"
 
 #include <reactor/reactor.h>

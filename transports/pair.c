@@ -1,3 +1,4 @@
+/* Makes pairs of lanes within one iface, and notifies their owner of them. */
 #include "pair.h"
 
 static struct pair_lane *lane_new(struct iface *iface, size_t size, const struct lane_ops *ops,

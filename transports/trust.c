@@ -1,3 +1,4 @@
+/* Reads and makes the key file, and computes and compares proofs. */
 #define _GNU_SOURCE
 #include "trust.h"
 

@@ -1,3 +1,5 @@
+/* Schedules of allgather and allgatherv: Bruck, ring, recursive doubling, neighbour exchange and
+ * linear. */
 #include <collectives/schedule.h>
 
 /* The user's own block into its place, which may be where it stands already. */

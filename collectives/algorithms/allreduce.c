@@ -1,3 +1,5 @@
+/* Schedules of allreduce: recursive doubling, rings, trees, Rabenseifner's, and in order of the
+ * ranks. */
 #include <collectives/schedule.h>
 #include <reactor/reactor.h>
 

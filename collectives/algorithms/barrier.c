@@ -1,3 +1,4 @@
+/* Schedules of barrier, fan-in and fan-out: dissemination, trees and linear. */
 #include <collectives/schedule.h>
 
 /*

@@ -1,3 +1,4 @@
+/* Schedules of broadcast: trees, a chain, scatter with allgather, and two trees at once. */
 #include <collectives/schedule.h>
 #include <reactor/reactor.h>
 

@@ -1,3 +1,4 @@
+/* Finds the groups of ranks for a schedule of two levels, and adds a part of such a schedule. */
 #include "groups.h"
 
 #include <collectives/select.h>

@@ -1,3 +1,5 @@
+/* Dialing: chooses a transport by cost, joins or dials a link, and the calls weft_connect and
+ * weft_connect_address. */
 #include "connect.h"
 
 #include <stdio.h>

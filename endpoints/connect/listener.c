@@ -1,3 +1,4 @@
+/* Listeners: the calls of the program, and the endpoints that connections to them become. */
 #include "connect.h"
 #include <endpoints/core/lease.h>
 #include <endpoints/core/worker.h>

@@ -1,3 +1,4 @@
+/* Texts of failures, shared by the endpoints of a lost link, with the name of the peer. */
 #include "cause.h"
 
 #include <inttypes.h>

@@ -1,3 +1,4 @@
+/* The queue of control messages that wait for a lane, and the bound on answers among them. */
 #include "control.h"
 
 #include <base/counters.h>

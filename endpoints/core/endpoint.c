@@ -1,3 +1,4 @@
+/* The endpoint: the port of endpoint.fsm, its notices to the program, its close, and its life. */
 #include "endpoint.h"
 
 #include <base/counters.h>

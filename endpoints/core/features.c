@@ -1,3 +1,4 @@
+/* Calls the functions that rooms above hang on links and endpoints, in the order of the tables. */
 #include "features.h"
 
 #include "worker.h"

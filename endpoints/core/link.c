@@ -1,3 +1,4 @@
+/* The link: the port of link.fsm. Its backlog and control messages, its endpoints, and its end. */
 #include "link_local.h"
 
 #include <base/counters.h>

@@ -1,3 +1,4 @@
+/* The actions of the machines of endpoint, link, request and worker: plain data only. */
 #include "machines.h"
 
 #include <assert.h>

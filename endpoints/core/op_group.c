@@ -1,3 +1,4 @@
+/* Counts the requests of one call, and completes the call when the last of them has ended. */
 #include "op_group.h"
 
 #include "worker.h"

@@ -1,3 +1,4 @@
+/* Requests: taking one, deadlines and cancels, completion, and the callbacks that are due. */
 #include "request.h"
 
 #include <base/counters.h>

@@ -1,3 +1,4 @@
+/* Joins the reasons of failed tries, and decides after which failures another try makes sense. */
 #include "tries.h"
 
 #include "cause.h"

@@ -1,3 +1,4 @@
+/* Heartbeats of a link: the timer, the question and its answer, and the loss of a silent link. */
 #include "heartbeat.h"
 
 #include "retain.h"

@@ -1,3 +1,4 @@
+/* Announces this process to the peer, and watches the process that the peer announced. */
 #include "peer_process.h"
 
 #include "retain.h"

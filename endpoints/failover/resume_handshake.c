@@ -16,8 +16,7 @@ static void undo(struct link *link) {
     link->lanes[0] = link->lane = r->raw;
     if (link->tx == &r->lane) link->tx = r->raw;
     r->raw->ops->recv_msg(r->raw, NULL);
-    /* The first word is taken at once by each transport of today, so no test can find this
-     * missing. */
+    /* The queue of a lane holds no entry that is freed. */
     if (r->waits) r->raw->ops->pending_remove(r->raw, &r->raw_pending);
     weft__retain_free(link);
 }

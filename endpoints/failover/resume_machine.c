@@ -1,3 +1,4 @@
+/* The actions of resume.fsm, and the events that a peer's counts stand for: plain data only. */
 #include "resume.h"
 
 #include <assert.h>

@@ -1,3 +1,4 @@
+/* The blocks of the retain log: room for a message, release of acknowledged ones, and iteration. */
 #include "retain_log.h"
 
 #include <base/compiler.h>

@@ -1,3 +1,4 @@
+/* weft_ep_describe: the state of an endpoint, of its link and of its lanes. */
 #include <stdio.h>
 
 #include "stats_page.h"

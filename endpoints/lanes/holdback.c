@@ -1,3 +1,4 @@
+/* The queue of held-back messages: blocks of copies, first in, first out. */
 #include "holdback.h"
 
 #include <reactor/reactor.h>

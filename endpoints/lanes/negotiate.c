@@ -1,3 +1,5 @@
+/* The port of negotiate.fsm: sends and reads its messages, runs its timers, and connects it with
+ * the usage tracker and the switch. */
 #include "negotiate.h"
 
 #include <base/counters.h>

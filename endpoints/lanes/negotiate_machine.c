@@ -1,3 +1,4 @@
+/* The actions of negotiate.fsm, with the choice of epochs and back-off times: plain data only. */
 #include "negotiate.h"
 
 #include <assert.h>

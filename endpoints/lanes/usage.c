@@ -1,3 +1,5 @@
+/* The usage tracker: notes links, scores them each tick, and decides which to promote and
+ * demote. */
 #include "usage.h"
 
 #include <reactor/reactor.h>

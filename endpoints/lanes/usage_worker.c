@@ -1,3 +1,4 @@
+/* Drives the usage tracker of a worker: the timer of its ticks, reports of lanes, and its hooks. */
 #include "usage_worker.h"
 
 #include <endpoints/core/link.h>

@@ -1,3 +1,5 @@
+/* Regions of a worker: the port of memory.fsm, registration with each transport, revocation and
+ * release. */
 #include "memory.h"
 
 #include <base/counters.h>

@@ -1,3 +1,4 @@
+/* The actions of memory.fsm: plain data only. */
 #include "memory_machine.h"
 
 #define FSM_NAME   memory

@@ -1,3 +1,4 @@
+/* The registration cache: lookup by range, the order of unused entries, and invalidation. */
 #include "region_cache.h"
 
 #include <reactor/reactor.h>

@@ -1,3 +1,4 @@
+/* Packs the keys of regions, and unpacks, follows and releases those of peers. */
 #include "rkey.h"
 
 #include <transports/region.h>

@@ -1,3 +1,5 @@
+/* Handlers and tags of a library with a lease: messages reach its worker in its own ids and
+ * tags. */
 #include "leased.h"
 
 #include <endpoints/core/lease.h>

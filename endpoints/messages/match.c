@@ -1,3 +1,5 @@
+/* Tag matching: the queues of posted receives and of unexpected messages, and the order among
+ * them. */
 #include "match.h"
 
 #include "message_memory.h"

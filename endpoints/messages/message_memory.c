@@ -1,3 +1,4 @@
+/* Allocates unexpected messages, and keeps some short ones for the next. */
 #include "message_memory.h"
 
 #include "match.h"

@@ -1,3 +1,4 @@
+/* Measures copies and transports, and reads and writes the file of measured values. */
 #define _GNU_SOURCE
 #include "calibrate.h"
 

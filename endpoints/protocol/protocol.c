@@ -1,3 +1,5 @@
+/* The cost model: the lines of each protocol, the lengths where they meet, and the choice for a
+ * message. */
 #include "protocol.h"
 
 #include <math.h> /* INFINITY */

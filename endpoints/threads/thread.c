@@ -1,3 +1,5 @@
+/* The thread of a worker: starting and stopping it, holding callbacks on it, and running them in
+ * the program's progress. */
 #include "thread.h"
 
 #include <base/counters.h>

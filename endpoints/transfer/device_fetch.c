@@ -1,3 +1,4 @@
+/* Fetches a message from device memory of another process of this host (CUDA IPC). */
 #include "device_fetch.h"
 
 #include <base/counters.h>

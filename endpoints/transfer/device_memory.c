@@ -1,3 +1,5 @@
+/* The layout of an operation on device memory: packs and unpacks by copies between device and
+ * host. */
 #include "device_memory.h"
 
 #include "device_staging.h"

@@ -1,3 +1,4 @@
+/* Sends from and receives into device memory by staging buffers, chunk by chunk. */
 #include "device_staging.h"
 
 #include <base/settings.h>

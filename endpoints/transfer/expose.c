@@ -1,3 +1,4 @@
+/* Announces exposed regions to the peer, and opens those that the peer announced. */
 #include "expose.h"
 
 #include <endpoints/core/worker.h>

@@ -1,3 +1,4 @@
+/* Moves the bytes of an operation between the program's memory, in its layout, and messages. */
 #include "layout.h"
 
 #include <reactor/reactor.h>

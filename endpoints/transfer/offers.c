@@ -1,3 +1,4 @@
+/* The table of accepted offers, by link and number. */
 #include "offers.h"
 
 #include <transports/trust.h>

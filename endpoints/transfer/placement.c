@@ -1,3 +1,4 @@
+/* Records of placements: chooses a destination, checks it, and takes the transport's report. */
 #include "placement.h"
 
 #include "layout.h"

@@ -1,3 +1,4 @@
+/* Keeps which bytes of a receive have come by which lane, and refuses any others. */
 #include "rail_ranges.h"
 
 #include "rails.h"

@@ -1,3 +1,5 @@
+/* Rails of a link: asking for them, granting and losing them, and splitting a message among
+ * them. */
 #include "rails.h"
 
 #include <base/counters.h>

@@ -1,3 +1,4 @@
+/* Split copies and rendezvous puts: what the receiver asks for, and what the sender writes. */
 #include "split_copy.h"
 
 #include "expose.h"

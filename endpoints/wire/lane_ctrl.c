@@ -1,3 +1,4 @@
+/* Encoders and decoders of the control messages about lanes. */
 #include "lane_ctrl.h"
 
 #include "codec.h"

@@ -1,3 +1,4 @@
+/* Encoder and decoder of packed remote keys. */
 #include "rkey_wire.h"
 
 #include <reactor/reactor.h>

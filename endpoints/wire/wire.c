@@ -1,3 +1,4 @@
+/* Encoders and decoders of the messages between two workers. */
 #include "codec.h"
 
 void weft__wire_cts(struct wire_message *m, struct wire_cts v) {

@@ -1,3 +1,5 @@
+/* Workers in associated mode: resting, on the loop of a provider, or by a lease of another
+ * worker. */
 #include "associate.h"
 
 #include <base/counters.h>

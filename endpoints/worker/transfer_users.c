@@ -1,3 +1,4 @@
+/* The table of functions by which transfer/ calls the rooms above it. */
 #include "transfer_users.h"
 
 #include <endpoints/failover/retain.h>

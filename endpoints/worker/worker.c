@@ -1,3 +1,5 @@
+/* The worker: creation and close (the port of worker.fsm), progress and waiting, and its
+ * description. */
 #include "drive.h"
 #include "features.h"
 

@@ -1,3 +1,4 @@
+/* Loads, stores and compares the state of all peers as flat bytes. */
 #include "explorer_state.h"
 
 #include <string.h>

@@ -1,3 +1,4 @@
+/* Prints a machine as text and as a graph, and lists the faults of its table. */
 #include <fsm/explore/print.h>
 #include <string.h>
 

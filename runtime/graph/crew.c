@@ -215,7 +215,6 @@ static int create_thread(struct graph_thread *t) {
     return error;
 }
 
-/* Signals are the program's: none is delivered to these threads. */
 static void init_threads(weft_graph_t *graph, const cpu_set_t *cpus) {
     for (uint32_t i = 0; i < graph->n_threads; i++) {
         struct graph_thread *t = &graph->thread[i];
@@ -228,7 +227,7 @@ static void init_threads(weft_graph_t *graph, const cpu_set_t *cpus) {
     }
 }
 
-/* The program's signals come to the program's threads alone. */
+/* Signals are the program's: all are blocked while threads start, so none comes to these. */
 static weft_status_t start_threads(weft_graph_t *graph) {
     sigset_t all, before;
     int error = 0;

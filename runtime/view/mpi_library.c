@@ -1,3 +1,5 @@
+/* Finds and loads an MPI library, and covers the differences between the ABIs of Open MPI and
+ * MPICH. */
 #include "mpi_library.h"
 
 #include <base/status.h>

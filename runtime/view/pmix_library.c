@@ -1,3 +1,4 @@
+/* Loads a PMIx client library. */
 #include "pmix_library.h"
 
 #include <base/status.h>

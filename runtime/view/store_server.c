@@ -1,3 +1,5 @@
+/* The store: accepts the connections of ranks, checks their hello, and carries the exchange's
+ * frames. */
 #include "store_server.h"
 
 #include <base/alloc.h>

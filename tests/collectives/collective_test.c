@@ -427,10 +427,12 @@ static void note_outcome(weft_status_t status, void *arg) {
     *(weft_status_t *)arg = status;
 }
 
-/* One begins them all at once, the others one after the other, in their turns: its lines are
- * full long before theirs. */
-/* All that a member posts is in progress at a time, and each waits for all: what their lines say of
- * who has left was written before any had. */
+/*
+ * One begins them all at once, the others one after the other, in their turns: its lines are
+ * full long before theirs.
+ * All that a member posts is in progress at a time, and each waits for all: what their lines say of
+ * who has left was written before any had.
+ */
 static void many_in_progress(uint32_t n_words) {
     enum { RANKS = 3, OPS = 2 * SEGMENT_LINES + 3, WORDS = 64 };
     struct crew c;

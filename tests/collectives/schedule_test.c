@@ -204,7 +204,6 @@ TEST(trees_and_scans_are_right_for_thousands_of_ranks) {
         }
 }
 
-/* Any algorithm within the groups, any between them; groups that are no neighbours, too. */
 /* The hierarchy whose leaders do a collective of this kind, plus one. */
 static const enum coll_algorithm between_leaders[N_COLL_KINDS] = {
     [COLL_BARRIER] = ALGORITHM_BARRIER_hierarchy + 1,
@@ -221,6 +220,7 @@ static const enum coll_algorithm between_leaders[N_COLL_KINDS] = {
     [COLL_EXSCAN] = ALGORITHM_SCAN_hierarchy + 1,
 };
 
+/* Any algorithm within the groups, any between them; groups that are no neighbours, too. */
 TEST(a_hierarchy_is_of_any_two) {
     uint32_t group[40];
     for (uint32_t r = 0; r < 40; r++) group[r] = r * r % 7;

@@ -45,11 +45,11 @@ extern bool double_fail_wait;
 extern unsigned double_copy_delay_us, double_devices;
 /* The device that is the first visible one, as CUDA_VISIBLE_DEVICES=1,0 would have it. */
 extern unsigned double_first_device;
-/* Streams that there are; copies so far; pointers asked about; handles that are open, and those
- * that were made. */
 /* Of one context: how often it was pushed. Of one stream: the copies in it so far. */
 unsigned double_pushes(void *context);
 unsigned double_copies_in(void *stream);
+/* Streams that there are; copies so far; pointers asked about; handles that are open, and those
+ * that were made. */
 extern unsigned double_streams, double_copies, double_asked, double_opened, double_exported;
 extern unsigned double_queries; /* of streams */
 extern unsigned double_copies_3d;

@@ -364,8 +364,6 @@ TEST(reflection_and_replay_prove_nothing) {
     victim_close(&v);
 }
 
-/* A listener that is not ours answers the victim's dial: with its own HELLO, with junk, without
- * the key. */
 /* A socket of the test, to which the victim dials by a new lane. */
 static int false_listener(struct victim *v, struct lane **lane_p) {
     union tcp_sockaddr at;
@@ -380,6 +378,8 @@ static int false_listener(struct victim *v, struct lane **lane_p) {
     return l;
 }
 
+/* A listener that is not ours answers the victim's dial: with its own HELLO, with junk, without
+ * the key. */
 TEST(a_false_listener_is_not_believed) {
     enum { ECHO, JUNK, NO_KEY, SILENT_END, WAYS };
     struct victim v;

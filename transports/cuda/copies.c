@@ -1,3 +1,5 @@
+/* Copies of device memory in the background: their start, their end on the worker, and staging
+ * buffers. */
 #include "copies.h"
 
 #include <base/alloc.h>

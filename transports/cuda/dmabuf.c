@@ -1,3 +1,4 @@
+/* Exports device memory as a dma-buf. */
 #include "dmabuf.h"
 
 #include <base/status.h>

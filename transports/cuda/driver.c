@@ -1,3 +1,4 @@
+/* Finds the CUDA driver in this process, resolves its functions, and translates its errors. */
 #include "driver.h"
 
 #include <base/status.h>

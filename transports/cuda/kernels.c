@@ -1,3 +1,4 @@
+/* Loads the kernels into a context, and queues reductions, packing and copies on its stream. */
 #include "kernels.h"
 
 #include <base/status.h>

@@ -1,3 +1,4 @@
+/* Asks the driver what a pointer points to, and copies between device and host in batches. */
 #include "memory.h"
 
 #include "thread_cache.h"

@@ -1,3 +1,4 @@
+/* Exports and maps memory of cuMemCreate and of pools by file descriptors. */
 #define _GNU_SOURCE
 #include "memory_file.h"
 

@@ -1,3 +1,4 @@
+/* Exports device memory to processes of this host, and keeps what was imported open. */
 #include "peer_memory.h"
 
 #include "memory.h"

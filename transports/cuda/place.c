@@ -1,3 +1,4 @@
+/* Checks and opens the context and stream in which copies run. */
 #include "place.h"
 
 #include <base/status.h>

@@ -1,3 +1,4 @@
+/* Exports and imports memory of CUDA pools. */
 #include "pool_file.h"
 
 #include <base/status.h>

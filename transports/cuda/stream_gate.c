@@ -1,3 +1,4 @@
+/* Gates in CUDA streams: the words that streams wait for, and the life of a gate. */
 #include "stream_gate.h"
 
 #include <base/alloc.h>

@@ -1,3 +1,4 @@
+/* Finds or makes the part of a thread's block that remembers device memory. */
 #include "thread_cache.h"
 
 #include <base/per_thread.h>

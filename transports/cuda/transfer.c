@@ -1,3 +1,4 @@
+/* Copies of any length in the background, cut into chunks where staging buffers are needed. */
 #include "transfer.h"
 
 #include <base/alloc.h>

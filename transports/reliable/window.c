@@ -1,3 +1,5 @@
+/* The actions of the window's machine, and the events that a frame's numbers stand for: plain data
+ * only. */
 #include "window.h"
 #include <assert.h>
 

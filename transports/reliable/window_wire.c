@@ -1,3 +1,4 @@
+/* Encoder and decoder of the window's frames. */
 #include "window_wire.h"
 #include <string.h>
 #include <transports/transport.h>

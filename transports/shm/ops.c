@@ -1,3 +1,4 @@
+/* The tables of lane operations by state. */
 #include "ops.h"
 #include <transports/answering.h>
 #include <transports/shm/attach/attach.h>

@@ -1,3 +1,4 @@
+/* Proofs of the handshake: MACs by role over both messages. */
 #include "key.h"
 
 #include <string.h>

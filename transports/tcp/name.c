@@ -1,3 +1,4 @@
+/* Parses host:port, looks names up in /etc/hosts, and converts socket addresses. */
 #define _GNU_SOURCE
 #include "name.h"
 

@@ -1,3 +1,4 @@
+/* Asks the kernel by sock_diag which user owns the other end of a connection. */
 #define _GNU_SOURCE
 #include "owner.h"
 

@@ -1,3 +1,4 @@
+/* The pool of tcp's buffers and I/O batches: idle ones are kept for the next lane. */
 #include "tcp.h"
 
 /* Kept for the next lane that needs one; more than these go back to the allocator. */

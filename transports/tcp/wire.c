@@ -1,3 +1,4 @@
+/* Encoders and decoders of tcp: handshake, frames, and addresses. */
 #include "wire.h"
 
 static void put16(uint8_t *to, uint16_t v) {

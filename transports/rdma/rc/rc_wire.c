@@ -1,3 +1,4 @@
+/* Encoders and decoders of rdma_rc: handshake, addresses, and messages about keys. */
 #include "rc_wire.h"
 
 #include <string.h>

@@ -1,3 +1,4 @@
+/* Lanes of rdma_ud by number and by sender. */
 #include "ud_table.h"
 #include <reactor/reactor.h>
 

@@ -1,3 +1,4 @@
+/* Encoders and decoders of datagrams and addresses. */
 #include "ud_wire.h"
 #include <string.h>
 #include <transports/transport.h>

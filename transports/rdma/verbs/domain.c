@@ -1,3 +1,4 @@
+/* Protection domains of other processes, by ibv_import_device and ibv_import_pd. */
 #include "domain.h"
 
 #include <base/alloc.h>

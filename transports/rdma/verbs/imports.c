@@ -1,3 +1,4 @@
+/* Functions of libibverbs that older versions lack, looked up when they are called. */
 #include "imports.h"
 
 #include <dlfcn.h>

@@ -1,3 +1,4 @@
+/* Asks libibverbs and sysfs for devices, ports and GIDs. */
 #include "list.h"
 
 #include <arpa/inet.h>

@@ -1,3 +1,4 @@
+/* Loads libibverbs and librdmacm, and forwards each function of verbs.def. */
 #include "verbs.h"
 
 #include <dlfcn.h>

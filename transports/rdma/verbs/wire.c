@@ -1,3 +1,4 @@
+/* Encoder and decoder of an interface's place on the fabric. */
 #include "wire.h"
 
 #include <string.h>

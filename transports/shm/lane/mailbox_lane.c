@@ -293,8 +293,7 @@ static void answer(struct shm_lane *lane) {
 }
 
 static void answer_wanted(struct shm_iface *iface) {
-    /* On x86 the exchange is a fence, so no test there can find the next one missing. Elsewhere
-     * it is none. */
+    /* On x86 the exchange is a full fence. Elsewhere it is none, and the next one is needed. */
     if (!atomic_exchange(&iface->slot.doorbell->wanted, 0)) return;
     /* between the passed counts and the loads of `wants` */
     atomic_thread_fence(memory_order_seq_cst);

@@ -1,3 +1,5 @@
+/* Finds, checks and makes the directory of sockets, binds them, and removes those of dead
+ * processes. */
 #include "directory.h"
 #include <base/hash.h>
 #include <base/host.h>

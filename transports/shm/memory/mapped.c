@@ -1,3 +1,4 @@
+/* Maps segments of peers once in this process, and counts their users. */
 #include "mapped.h"
 #include "process_globals.h"
 #include <reactor/reactor.h>

@@ -1,3 +1,5 @@
+/* The state that workers of this process share, behind its lock. A forked child begins with an
+ * empty one. */
 #include "process_globals.h"
 #include <pthread.h>
 #include <reactor/reactor.h>

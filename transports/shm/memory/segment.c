@@ -1,3 +1,4 @@
+/* Makes, maps and closes memory that two processes share. */
 #include "segment.h"
 #include <base/sealed.h>
 #include <errno.h>

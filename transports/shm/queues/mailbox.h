@@ -183,7 +183,6 @@ static inline void mail_publish(_Atomic uint64_t *newest, struct mail_node *node
                                                   memory_order_relaxed));
 }
 
-/* Fills the first two words of a node and publishes it. `block` MAIL_NONE, `chunk` -1: none. */
 /* What a node of the queue carries, or points to. */
 struct mail_content {
     enum mail_kind kind;
@@ -193,6 +192,7 @@ struct mail_content {
     int32_t chunk;  /* of staging; -1: none */
 };
 
+/* Fills the first two words of a node and publishes it. */
 static inline void mail_send(struct mail_tx *tx, struct mail_pool *pool, uint32_t index,
                              struct mail_content m) {
     struct mail_node *node = mail_node_at(pool, index);

@@ -1,3 +1,5 @@
+/* Gives the workers of this process their slots, and uses a slot again only when no peer can
+ * mistake it. */
 #include "slot_table.h"
 #include "pool.h"
 #include <reactor/reactor.h>

@@ -1,3 +1,4 @@
+/* Trials of a ring's tactics: measures windows of answers, and keeps what shortens them. */
 #include "tactics.h"
 
 /* Orders of a trial's windows, half of them with the switch. */

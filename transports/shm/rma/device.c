@@ -1,3 +1,4 @@
+/* Puts and gets of device memory by the CUDA driver. */
 #include "device.h"
 #include <base/settings.h>
 #include <transports/cuda/transfer.h>

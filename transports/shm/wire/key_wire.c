@@ -1,3 +1,4 @@
+/* Decoder of messages about keys, and the bytes of a key. */
 #include "key_wire.h"
 #include <string.h>
 #include <transports/region.h>

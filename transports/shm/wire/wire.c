@@ -1,3 +1,4 @@
+/* Decoders of the messages on an attachment's socket, and the address of an interface. */
 #include "wire.h"
 #include <string.h>
 
