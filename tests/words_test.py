@@ -23,7 +23,7 @@ BANNED = {
     "commons": "process_globals", "several": "op_group", "spread": "rail_ranges", "owed": "outstanding", "owe": "add",
     "forgive": "drop", "aside": "backlog", "bargain": "negotiation", "worth": "check", "companion": "aux_link",
     "guest": "accepted", "guests": "accepted", "rival": "duplicate", "greet": "handshake", "greets": "handshake",
-    "greeting": "handshake", "introduce": "announce or handshake", "introduction": "process_watch", "wish": "opts",
+    "greeting": "handshake", "greetings": "handshakes", "introduce": "announce or handshake", "introduction": "process_watch", "wish": "opts",
     "ghost": "zombie", "spoilt": "poisoned", "doomed": "destroying", "stray": "forked_child", "bury": "free_later",
     "buried": "freed", "graveyard": "free_list", "stranger": "unverified", "strangers": "unverified",
     "hungry": "starved", "nowhere": "discard", "sheet": "iov_batch", "letter": "desc", "letters": "descs",

@@ -256,7 +256,7 @@ static weft_status_t link_to_uri(struct weft_worker *worker, const char *uri,
     return st;
 }
 
-static weft_status_t dial_start(struct weft_ep *ep) {
+static weft_status_t dial_ep(struct weft_ep *ep) {
     struct link *link;
     struct ep_start *start = ep->start;
     weft_status_t st = start->dial_len
@@ -288,7 +288,7 @@ static weft_status_t keep_start(struct weft_ep *ep, const void *to, size_t len,
     ep->start->ep = ep;
     weft__tries_begin(&ep->start->tries);
     ep->start->notified = params->on_ready;
-    ep->start->redial = may_be_dialed_again(to, len) ? dial_start : NULL;
+    ep->start->redial = may_be_dialed_again(to, len) ? dial_ep : NULL;
     ep->start->arg = params->arg;
     ep->start->dial_len = len;
     ep->start->mode = params->error_mode;
@@ -310,14 +310,14 @@ weft_status_t weft__ep_connect(struct weft_ep *ep, const void *to, size_t len,
     ep->arg = params->arg;
     weft_status_t st = keep_start(ep, to, len, params);
     if (st == WEFT_OK) st = bound_start(ep, params->connect_timeout_ms);
-    if (st == WEFT_OK) st = dial_start(ep);
+    if (st == WEFT_OK) st = dial_ep(ep);
     if (st < 0) return st;
     weft__fsm_step(&ep->core.fsm, EP_EV_CONNECT);
     weft__ep_dialed(ep);
     return WEFT_OK;
 }
 
-/* As dial_start, with a link that exists. */
+/* As dial_ep, with a link that exists. */
 static weft_status_t connect_by(struct weft_ep *ep, struct link *link,
                                 const weft_ep_params_t *params) {
     ep->on_error = params->on_error;

@@ -15,7 +15,7 @@ struct weft_worker;
 
 struct link_feature {
     const char *name;
-    /* The peer has greeted; endpoints open after it. */
+    /* The peer has sent HELLO; endpoints open after it. */
     void (*up)(struct link *link);
     void (*close)(struct link *link, bool abort); /* The link is about to close its own lane. */
     /* The link ends: release what the feature holds. */

@@ -56,7 +56,7 @@ static void drop_fresh(struct retain *r) {
     if (fresh) drop_resume(fresh);
 }
 
-/* On a lane that has not greeted, anything else breaks it. */
+/* On a lane without a handshake yet, anything else breaks it. */
 static void sent_too_early(struct lane *fresh, unsigned id, const void *data, size_t len) {
     struct link *link = weft__lane_link(fresh);
     if (!link) return;
@@ -160,7 +160,7 @@ static void adopt_resume(struct retain *r) {
     log_resumed(link);
 }
 
-/* ---- greetings ------------------------------------------------------------------------------- */
+/* ---- handshake ------------------------------------------------------------------------------- */
 
 static bool handshake_resume(struct retain *r, struct lane *lane) {
     struct wire_message m;

@@ -297,7 +297,7 @@ TEST(who_names_a_process_of_its_own_choice_harms_itself_at_most) {
     }
 }
 
-/* ---- greetings of a peer that was dialed ----------------------------------------------------- */
+/* ---- handshakes of a peer that was dialed ---------------------------------------------------- */
 
 /* The second one has no ticket. What the first one made the link keep is given back all the
  * same. */

@@ -159,7 +159,7 @@ static void part(struct world *w) {
 }
 
 /* One way stalls, of any length below the failover timeout, at any time: connections that break,
- * tries, greetings and answers come late. */
+ * tries, handshakes and answers come late. */
 static void stalling_storm(uint64_t seed) {
     struct world w;
     uint64_t random = seed;

@@ -182,7 +182,7 @@ TEST(another_hostile_worker_breaks_nothing) {
     CHECK(model_holds(&hostile));
 }
 
-/* ---- a link that is to outlive its lanes, whose first one breaks before it greeted, and the
+/* ---- a link that is to outlive its lanes, whose first one breaks before its HELLO, and the
  * accepted links of both lanes */
 
 enum { DIALER, FIRST_ACCEPTED, SECOND_ACCEPTED };

@@ -283,7 +283,7 @@ static void explored_between(const struct explore_local *dialer_does, unsigned n
     explored_as(dialer_does, n_dialer, other_does, n_other, invariant);
 }
 
-/* Without acknowledgements of their own: greetings say the same. */
+/* Without acknowledgements of their own: handshakes say the same. */
 TEST(three_messages_each_way_survive_two_lanes) {
     static const struct explore_local d[] = DIALER_DOES(3, 0, 1, 0), o[] = OTHER_DOES(3, 0, 1, 0);
     weft__fsm_coverage_reset();

@@ -195,8 +195,9 @@ void ask_answered(struct asked *a, weft_status_t status) {
     lock();
     if (a->end) a->end->using --;
     trace("%s %u of node %u end %d, %zu bytes%s, message %u, serial %llu: %s", kind_name[a->kind],
-          a->n, a->node->n, a->end ? (int)a->end->n : -1, a->shape.len, a->op_p ? "" : ", untold",
-          a->message, (unsigned long long)a->serial, weft_status_name(status));
+          a->n, a->node->n, a->end ? (int)a->end->n : -1, a->shape.len,
+          a->op_p ? "" : ", not notified", a->message, (unsigned long long)a->serial,
+          weft_status_name(status));
     if (status < 0 && world_traces) {
         char why[400];
         weft_status_describe(status, why, sizeof why);

@@ -53,10 +53,7 @@ static bool is_up(const struct half *half) {
     return half_lives(half) && half->ep->link && link_is_up(&half->ep->link->core.fsm);
 }
 
-/*
- * Before both sides have greeted, or while one of them leaves, there is nothing that could be gone
- * on with.
- */
+/* Before both have sent HELLO, or while one of them leaves, there is nothing to go on with. */
 static bool all_up(const struct world *w, const struct node *a, const struct node *b) {
     for (uint32_t i = 0; i < w->n_connections; i++) {
         const struct half *half = w->connection[i]->half;

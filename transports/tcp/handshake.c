@@ -18,7 +18,7 @@
 /* bytes, and reads: 64 KiB of a refused connection at most */
 enum { DRAIN_READ = 4096, DRAIN_READS = 16 };
 
-/* ---- to say ---------------------------------------------------------------------------------- */
+/* ---- sending --------------------------------------------------------------------------------- */
 
 static void send_msg(struct tcp_lane *lane, const void *bytes, size_t len) {
     ssize_t n;

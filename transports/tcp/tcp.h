@@ -200,7 +200,7 @@ struct tcp_lane {
     uint16_t todo;    /* enum tcp_todo */
     int8_t why;       /* a weft_status_t: the first reason to end */
     uint8_t error;    /* the errno that goes with `what`; 0: none */
-    uint64_t peer_id; /* the worker that greeted; 0: it is not open yet */
+    uint64_t peer_id; /* the worker of its handshake; 0: it is not open yet */
     /* what was being done when it failed, for the cause; NULL: not known */
     const char *what;
     STAILQ_ENTRY(tcp_lane) of_dirty; /* the last word: the slab's, once the lane is freed */

@@ -19,7 +19,7 @@ static void tcp_conn_invariants(const struct fsm *m) {
 #define FSM_STARTS     1 << TCP_CONN_DIAL | 1 << TCP_CONN_HANDSHAKE
 #include <fsm/define.h>
 
-static void notify_conn(struct fsm *m, uint8_t what, unsigned effect) {
+static void notify_owner(struct fsm *m, uint8_t what, unsigned effect) {
     struct tcp_conn *conn = (struct tcp_conn *)m;
     assert(!(conn->notified & what)); /* each once */
     conn->notified |= what;
@@ -39,24 +39,24 @@ static void tcp_conn_act_challenge(struct fsm *m) {
 static void tcp_conn_act_proof(struct fsm *m) {
     fsm_effect(m, TCP_CONN_FX_DISARM);
     fsm_effect(m, TCP_CONN_FX_SEND_PROOF);
-    notify_conn(m, TCP_NOTIFIED_UP, TCP_CONN_FX_NOTIFY_UP);
+    notify_owner(m, TCP_NOTIFIED_UP, TCP_CONN_FX_NOTIFY_UP);
 }
 
 static void tcp_conn_act_accept(struct fsm *m) {
     fsm_effect(m, TCP_CONN_FX_DISARM);
-    notify_conn(m, TCP_NOTIFIED_UP, TCP_CONN_FX_NOTIFY_ACCEPTED);
+    notify_owner(m, TCP_NOTIFIED_UP, TCP_CONN_FX_NOTIFY_ACCEPTED);
 }
 
 static void tcp_conn_act_lost(struct fsm *m) {
     fsm_effect(m, TCP_CONN_FX_DISARM);
     fsm_effect(m, TCP_CONN_FX_RELEASE);
-    notify_conn(m, TCP_NOTIFIED_DOWN, TCP_CONN_FX_NOTIFY_DOWN);
+    notify_owner(m, TCP_NOTIFIED_DOWN, TCP_CONN_FX_NOTIFY_DOWN);
 }
 
 static void tcp_conn_act_end(struct fsm *m) {
     fsm_effect(m, TCP_CONN_FX_DISARM);
     fsm_effect(m, TCP_CONN_FX_RELEASE);
-    notify_conn(m, TCP_NOTIFIED_CLOSED, TCP_CONN_FX_NOTIFY_CLOSED);
+    notify_owner(m, TCP_NOTIFIED_CLOSED, TCP_CONN_FX_NOTIFY_CLOSED);
 }
 
 /* The lane ends before it was returned to its owner: no event is reported. */

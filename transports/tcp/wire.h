@@ -1,5 +1,5 @@
 /*
- * What tcp lanes say to each other, as bytes: greetings, frames, and the address of an interface.
+ * What tcp lanes say to each other, as bytes: handshakes, frames, and the address of an interface.
  * No I/O and no state here; every decoder takes (pointer, length) and believes nothing. All numbers
  * are little-endian.
  *

@@ -61,11 +61,11 @@ static bool is_ours(const struct rc_iface *iface, const struct rdma_cm_id *id) {
                   ibv_get_device_name(iface->device->context->device)) == 0;
 }
 
-static weft_status_t revive_device(struct rc_iface *iface) {
+static weft_status_t ensure_device(struct rc_iface *iface) {
     return iface->device ? WEFT_OK : weft__rc_iface_revive(iface);
 }
 
-/* ---- what is said ---------------------------------------------------------------------------- */
+/* ---- sending --------------------------------------------------------------------------------- */
 
 static struct rdma_conn_param parameters(const struct rc_lane *lane, void *data, uint8_t len) {
     return (struct rdma_conn_param){.private_data = data,
@@ -235,7 +235,7 @@ static weft_status_t dial_connection(struct rc_iface *iface, const union rd_sock
 weft_status_t weft__rc_connect_uri(struct iface *i, const char *text, struct lane **lane_p) {
     struct rc_iface *iface = (struct rc_iface *)i;
     union rd_sockaddr to;
-    weft_status_t st = revive_device(iface);
+    weft_status_t st = ensure_device(iface);
     if (st == WEFT_OK) st = resolve(iface, text, &to);
     if (st == WEFT_OK && (port_of(&to) == 0 || text[0] == '*'))
         st = weft__fail(WEFT_ERR_ADDRESS,
@@ -260,7 +260,7 @@ weft_status_t weft__rc_reachable(struct iface *i, const void *bytes, size_t len,
                                  const char **why_p) {
     struct rc_address peer;
     const char *why;
-    (void)revive_device((struct rc_iface *)i); /* so that it is used again */
+    (void)ensure_device((struct rc_iface *)i); /* so that it is used again */
     weft_status_t st = read_peer((struct rc_iface *)i, bytes, len, &peer, &why);
     if (why_p) *why_p = why;
     return st;
@@ -271,7 +271,7 @@ weft_status_t weft__rc_connect_address(struct iface *i, const void *bytes, size_
     struct rc_iface *iface = (struct rc_iface *)i;
     struct rc_address peer;
     const char *why;
-    weft_status_t st = revive_device(iface);
+    weft_status_t st = ensure_device(iface);
     if (st < 0) return st;
     st = read_peer(iface, bytes, len, &peer, &why);
     if (st < 0) return weft__fail(st, "%s", why);
@@ -381,7 +381,7 @@ weft_status_t weft__rc_listen(struct iface *i, const char *text, const struct li
                               void *arg, struct tl_listener **listener_p) {
     struct rc_iface *iface = (struct rc_iface *)i;
     union rd_sockaddr at;
-    weft_status_t st = revive_device(iface);
+    weft_status_t st = ensure_device(iface);
     if (st == WEFT_OK) st = resolve(iface, text, &at);
     return st < 0 ? st : listen_at(iface, &at, how->backlog, arg, false, listener_p);
 }
@@ -444,7 +444,7 @@ weft_status_t weft__rc_own_address(struct iface *i, void *buf, size_t *len_p) {
     struct rc_iface *iface = (struct rc_iface *)i;
     if (*len_p < RC_ADDRESS_SIZE)
         return weft__fail(WEFT_ERR_TRUNCATED, "an rdma_rc address has %d bytes", RC_ADDRESS_SIZE);
-    weft_status_t st = revive_device(iface);
+    weft_status_t st = ensure_device(iface);
     if (st == WEFT_OK) st = open_own(iface);
     if (st < 0) return st;
     const union rd_sockaddr *at = &iface->own->at;

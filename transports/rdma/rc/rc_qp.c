@@ -19,7 +19,7 @@ static void rc_qp_invariants(const struct fsm *m) {
 #define FSM_INVARIANTS rc_qp_invariants
 #include <fsm/define.h>
 
-static void notify_qp(struct fsm *m, uint8_t what, unsigned effect) {
+static void notify_owner(struct fsm *m, uint8_t what, unsigned effect) {
     struct rc_qp *qp = (struct rc_qp *)m;
     assert(!(qp->notified & what)); /* each once */
     qp->notified |= what;
@@ -40,7 +40,7 @@ static void rc_qp_act_meet(struct fsm *m) {
     fsm_effect(m, RC_QP_FX_TO_RTR);
     fsm_effect(m, RC_QP_FX_TO_RTS);
     fsm_effect(m, RC_QP_FX_DISARM);
-    notify_qp(m, RC_NOTIFIED_UP, RC_QP_FX_NOTIFY_UP);
+    notify_owner(m, RC_NOTIFIED_UP, RC_QP_FX_NOTIFY_UP);
 }
 
 /* The acceptor may receive before its ANSWER is out: the PROOF comes when it likes. */
@@ -57,12 +57,12 @@ static void rc_qp_act_establish(struct fsm *m) {
     fsm_effect(m, RC_QP_FX_ESTABLISH);
     fsm_effect(m, RC_QP_FX_SEND_PROOF);
     fsm_effect(m, RC_QP_FX_DISARM);
-    notify_qp(m, RC_NOTIFIED_UP, RC_QP_FX_NOTIFY_UP);
+    notify_owner(m, RC_NOTIFIED_UP, RC_QP_FX_NOTIFY_UP);
 }
 
 static void rc_qp_act_accept(struct fsm *m) {
     fsm_effect(m, RC_QP_FX_DISARM);
-    notify_qp(m, RC_NOTIFIED_UP, RC_QP_FX_NOTIFY_ACCEPTED);
+    notify_owner(m, RC_NOTIFIED_UP, RC_QP_FX_NOTIFY_ACCEPTED);
 }
 
 static void rc_qp_act_goodbye(struct fsm *m) {
@@ -84,7 +84,7 @@ static void rc_qp_act_lost(struct fsm *m) {
 static void rc_qp_act_fail(struct fsm *m) {
     fsm_effect(m, RC_QP_FX_DISARM);
     fsm_effect(m, RC_QP_FX_RELEASE);
-    notify_qp(m, RC_NOTIFIED_DOWN, RC_QP_FX_NOTIFY_DOWN);
+    notify_owner(m, RC_NOTIFIED_DOWN, RC_QP_FX_NOTIFY_DOWN);
 }
 
 static void rc_qp_act_down(struct fsm *m) {
@@ -94,5 +94,5 @@ static void rc_qp_act_down(struct fsm *m) {
 static void rc_qp_act_end(struct fsm *m) {
     fsm_effect(m, RC_QP_FX_DISARM);
     fsm_effect(m, RC_QP_FX_RELEASE);
-    notify_qp(m, RC_NOTIFIED_CLOSED, RC_QP_FX_NOTIFY_CLOSED);
+    notify_owner(m, RC_NOTIFIED_CLOSED, RC_QP_FX_NOTIFY_CLOSED);
 }

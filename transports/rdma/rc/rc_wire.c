@@ -17,7 +17,7 @@ static weft_status_t check_head(const uint8_t *from, size_t len, size_t size, ui
     return len >= size && from[3] == kind ? WEFT_OK : WEFT_ERR_PROTOCOL;
 }
 
-/* ---- greetings ------------------------------------------------------------------------------- */
+/* ---- handshake ------------------------------------------------------------------------------- */
 
 void weft__rc_hello_encode(const struct rc_hello *hello, uint8_t to[RC_HELLO_SIZE]) {
     memset(to, 0, RC_HELLO_SIZE);

@@ -39,7 +39,7 @@ void weft__shm_lane_end(struct shm_lane *lane);
 void weft__shm_step(struct shm_lane *lane, unsigned event); /* within a turn */
 void weft__shm_failed(struct shm_lane *lane, weft_status_t status);
 void weft__shm_close(struct lane *lane, bool flush);
-void weft__shm_send_due(struct job *job);      /* the iface's speaker */
+void weft__shm_send_due(struct job *job); /* of the iface: good-byes, and what its lanes have due */
 void weft__shm_goodbye(struct shm_lane *lane); /* sends what is left of BYE and QUIT */
 void weft__shm_found_empty(struct shm_lane *lane);
 extern const struct shm_lane_events weft__shm_lane_events;

@@ -53,7 +53,7 @@ struct shm_ext {
     struct shm_lane *lane;
 
     uint64_t deadline; /* of the handshake */
-    /* the dialed worker; 0: any. Of a lane that is up: the worker that greeted */
+    /* the dialed worker; 0: any. Of a lane that is up: the worker of its handshake */
     uint64_t target;
     struct tl_listener *listener; /* that accepted it; valid during the handshake */
     void *listen_arg;
