@@ -1,9 +1,8 @@
-/* The link: the port of link.fsm. Its backlog and control messages, its endpoints, and its end. */
+/* The link: the port of link.fsm. Its beginning, its end, its endpoints, and events of its lane. */
 #include "link_local.h"
 
 #include <base/counters.h>
 #include <inttypes.h>
-#include <transports/answering.h>
 
 #include "cause.h"
 #include "control.h"
@@ -13,147 +12,6 @@
 static void link_effect(struct fsm *m, unsigned effect);
 static void link_fail(struct fsm *m, unsigned event, enum fsm_verb why);
 static const struct fsm_port link_port = {&weft__link_machine, link_effect, link_fail};
-
-/* ---- the backlog: nothing overtakes requests that wait for the lane */
-
-LANE_SENDS_ANSWER(blocked, WEFT_NO_RESOURCE)
-static const struct lane_ops blocked_ops = {
-    .am_short = blocked_short, .am_bcopy = blocked_bcopy, .am_zcopy = blocked_zcopy};
-static struct lane blocked = {.ops = &blocked_ops};
-
-/* Sends the backlog in order until the lane is full. */
-static weft_status_t pump(struct link *link) {
-    while (!list_empty(&link->backlog)) {
-        struct weft_request *req = list_of(link->backlog.next, struct weft_request, queued);
-        weft_status_t st = req->kind->advance(req);
-        if (st == WEFT_NO_RESOURCE) return st;
-        if (st == WEFT_OK) weft__request_finish(req, WEFT_OK);
-        if (st < 0) weft__request_stop(req, st); /* the lane may still hold pieces of it */
-    }
-    return WEFT_OK;
-}
-
-static weft_status_t retry(struct pending *pending) {
-    struct link *link = list_of(pending, struct link, pending);
-    weft_status_t st = pump(link);
-    if (st == WEFT_OK) link->tx = link->lane;
-    return st;
-}
-
-static void push_link(struct link *link) {
-    if (link->tx == &blocked || pump(link) == WEFT_OK) return;
-    if (link->tx == &blocked) return; /* the callback of a completed request has sent more */
-    link->tx = &blocked;
-    link->lane->ops->pending_add(link->lane, &link->pending);
-}
-
-void weft__link_submit(struct link *link, struct weft_request *req) {
-    weft__request_queue(req, &link->backlog);
-    push_link(link);
-}
-
-void weft__link_submit_all(struct link *link, struct list *queue) {
-    struct list *node;
-    while ((node = list_pop(queue)) != NULL) {
-        list_of(node, struct weft_request, queued)->queue = &link->backlog;
-        list_append(&link->backlog, node);
-    }
-    push_link(link);
-}
-
-void weft__link_submit_first(struct link *link, struct list *queue) {
-    while (!list_empty(queue)) {
-        struct list *node = queue->prev;
-        list_remove(node);
-        list_of(node, struct weft_request, queued)->queue = &link->backlog;
-        list_prepend(&link->backlog, node);
-    }
-    push_link(link);
-}
-
-/* ---- which lane */
-
-static void use_lane(struct link *link, struct lane *lane) {
-    size_t max_short = lane->iface->attr.max_short;
-    link->at = weft__worker_number(link->worker, lane->iface);
-    link->lane = link->tx = lane;
-    size_t eager = weft__link_limits(link)->eager, quick = eager < max_short ? eager : max_short;
-    link->max_quick = (uint16_t)(quick < UINT16_MAX ? quick : UINT16_MAX);
-}
-
-void weft__link_pause(struct link *link) {
-    if (link->tx == &blocked) link->lane->ops->pending_remove(link->lane, &link->pending);
-    link->tx = &blocked;
-}
-
-void weft__link_carry(struct link *link, struct lane *lane) {
-    weft__link_pause(link);
-    use_lane(link, lane);
-    link->tx = &blocked;
-    if (pump(link) == WEFT_OK)
-        link->tx = link->lane;
-    else
-        link->lane->ops->pending_add(link->lane, &link->pending);
-}
-
-/* ---- control messages */
-
-static size_t pack_message(void *to, void *arg) {
-    const struct wire_message *m = arg;
-    memcpy(to, m->bytes, m->len);
-    return m->len;
-}
-
-weft_status_t weft__lane_send_ctrl(struct lane *lane, const struct wire_message *m) {
-    return lane->ops->am_bcopy(lane, m->id, pack_message, (void *)(uintptr_t)m);
-}
-
-/* A retained lane recognises HELLO, which it must not retain, when it packs the message. */
-weft_status_t weft__link_send_control(const struct link *link, struct lane *lane,
-                                      const struct wire_message *m) {
-    bool packed = m->id == WIRE_HELLO && link->more->retain;
-    return packed ? weft__lane_send_ctrl(lane, m) : weft__link_send_ctrl(link, lane, m);
-}
-
-/* The peer would be inconsistent without the message. The link is lost in a later turn, since a
- * machine may be within a step. */
-void weft__link_ctrl_failed(struct link *link, weft_status_t status) {
-    if (link->status == WEFT_OK) link->status = status;
-    link->ctrl_failed = true;
-    weft__job_post(link->worker->reactor, &link->worker->ctrl_failed);
-}
-
-static void send_control(struct link *link, const struct wire_message *m, bool is_answer) {
-    weft_status_t st = weft__link_send_control(link, link->tx, m);
-    if (st == WEFT_NO_RESOURCE) st = weft__control_queue(link, m, is_answer);
-    if (st < 0) weft__link_ctrl_failed(link, st);
-}
-
-void weft__link_control(struct link *link, const struct wire_message *m) {
-    send_control(link, m, false);
-}
-
-void weft__link_answer(struct link *link, const struct wire_message *m) {
-    send_control(link, m, true);
-}
-
-static struct link *first_ctrl_failed(const struct weft_worker *worker) {
-    struct link *link;
-    list_for_each_entry(link, &worker->links, of_worker) {
-        if (link->ctrl_failed) return link;
-    }
-    return NULL;
-}
-
-/* Failures are rare, so each search visits all links. It restarts each time, as one loss may end
- * other links. */
-void weft__links_ctrl_failed(struct job *job) {
-    struct weft_worker *worker = list_of(job, struct weft_worker, ctrl_failed);
-    for (struct link *link; (link = first_ctrl_failed(worker)) != NULL;) {
-        link->ctrl_failed = false;
-        weft__link_lose(link, weft__fail(link->status, "a control message could not be sent"));
-    }
-}
 
 /* ---- life */
 
@@ -166,12 +24,6 @@ static void notify_up(struct link *link) {
     list_for_each_safe(n, next, &link->endpoints) {
         weft__ep_link_up(list_of(n, struct weft_ep, of_link));
     }
-}
-
-/* These requests belong to no endpoint, or to one that has left. */
-static void drop_backlog(struct link *link, weft_status_t status) {
-    while (!list_empty(&link->backlog))
-        weft__request_stop(list_of(link->backlog.next, struct weft_request, queued), status);
 }
 
 /* ---- logging: one line per connection, and one per loss */
@@ -211,36 +63,7 @@ static void fail_users(struct link *link) {
     while ((ep = first_endpoint(link)) != NULL) {
         weft__ep_link_gone(ep, link->status);
     }
-    drop_backlog(link, link->status);
-}
-
-/* Most links of a worker have the same reason, so they share one text, which the last of them
- * frees. */
-struct reason {
-    uint32_t users;
-    char text[];
-};
-
-static struct reason *reason_of(const char *why) {
-    return container_of((uintptr_t)why, struct reason, text);
-}
-
-static char *share_reason(struct weft_worker *worker, const char *text) {
-    size_t size = strlen(text) + 1;
-    char *why = worker->last_why;
-    if (!why || strcmp(why, text) != 0) {
-        struct reason *own = weft__alloc(worker, sizeof *own + size, "reason");
-        if (!own) return NULL;
-        why = worker->last_why = memcpy(own->text, text, size);
-    }
-    reason_of(why)->users++;
-    return why;
-}
-
-static void drop_reason(struct weft_worker *worker, char *why) {
-    if (!why || --reason_of(why)->users > 0) return;
-    if (worker->last_why == why) worker->last_why = NULL;
-    talloc_free(reason_of(why));
+    weft__link_drop_backlog(link, link->status);
 }
 
 struct link weft__no_link;
@@ -269,7 +92,7 @@ static void disown_lanes(const struct link *link) {
 
 static void end_link(struct link *link) {
     if (!link->dialed) link->worker->limit.n_accepted--;
-    drop_backlog(link, WEFT_ERR_CLOSED);
+    weft__link_drop_backlog(link, WEFT_ERR_CLOSED);
     disown_lanes(link);
     list_remove(&link->of_worker);
     list_remove(&link->of_peer);
@@ -278,7 +101,7 @@ static void end_link(struct link *link) {
     weft__link_features_free(link);
     free_ext(link);
     talloc_free(link->uri);
-    drop_reason(link->worker, link->why);
+    weft__reason_drop(link->worker, link->why);
     link->uri = NULL;
     link->why = NULL;
     link->core.fsm.id = 0; /* no lane names it any more, whatever it holds */
@@ -387,8 +210,8 @@ static weft_status_t new_link(struct weft_worker *worker, struct lane *lane, str
     link->more = no_ext;
     link->lanes[0] = lane;
     link->n_lanes = 1;
-    use_lane(link, lane);
-    link->pending.retry = retry;
+    weft__link_use_lane(link, lane);
+    link->pending.retry = weft__link_retry;
     link->timer.fire = time_is_up;
     list_init(&link->endpoints);
     list_init(&link->of_peer);
@@ -425,11 +248,11 @@ static char *copy_text(const void *parent, const char *text) {
 weft_status_t weft__link_dial(struct weft_worker *worker, struct lane *lane, uint64_t peer,
                               const char *uri, const char *why, struct link **link_p) {
     struct link *link;
-    char *own_why = share_reason(worker, why), *own_uri = uri ? copy_text(worker, uri) : NULL;
+    char *own_why = weft__reason_share(worker, why), *own_uri = uri ? copy_text(worker, uri) : NULL;
     weft_status_t st =
         own_why && (own_uri || !uri) ? new_link(worker, lane, &link) : WEFT_ERR_NO_MEMORY;
     if (st < 0) {
-        drop_reason(worker, own_why);
+        weft__reason_drop(worker, own_why);
         talloc_free(own_uri);
         drop_lane(lane);
         return st;
