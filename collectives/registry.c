@@ -201,117 +201,121 @@ static void answer_open(weft_team_t *team, weft_ep_t *ep) {
 
 /* ---- handlers -------------------------------------------------------------------------------- */
 
-static void on_message(struct team_registry *registry, unsigned id, weft_ep_t *ep, weft_am_t *am) {
+/* A message, and the team whose member sent it. */
+struct from_member {
+    weft_team_t *team;
     struct coll_wire wire;
-    if (!weft__coll_wire_read(am->header, am->header_len, &wire)) {
-        weft__count(registry->reactor)->violations++;
-        return;
+};
+
+static bool read_wire(struct team_registry *registry, const weft_am_t *am, struct coll_wire *wire) {
+    if (weft__coll_wire_read(am->header, am->header_len, wire)) return true;
+    weft__count(registry->reactor)->violations++;
+    return false;
+}
+
+/* False: there is no such team, or the sender does not speak for this member. The message was
+ * answered, kept until its team is known, or dropped. */
+static bool find_sender(struct team_registry *registry, unsigned id, weft_ep_t *ep, weft_am_t *am,
+                        struct from_member *m) {
+    if (!read_wire(registry, am, &m->wire)) return false;
+    m->team = find_team(registry, m->wire.team);
+    if (!m->team) {
+        if (!answer_departed(registry, ep, id, &m->wire) && id != COLL_WIRE_OPEN)
+            adopt_later(registry, id, ep, &m->wire, am);
+        return false;
     }
-    weft_team_t *team = find_team(registry, wire.team);
-    if (!team) {
-        if (!answer_departed(registry, ep, id, &wire) && id != COLL_WIRE_OPEN)
-            adopt_later(registry, id, ep, &wire, am);
-        return;
-    }
-    /* Stale, or sent in another's name: ignored. */
-    if (wire.epoch != team->epoch || !speaks_for(team, sender_of(ep), wire.from)) {
-        weft__count(registry->reactor)->coll_dropped++;
-        return;
-    }
-    if (id == COLL_WIRE_NOTICE)
-        notice(team, wire.tag, wire.seq, wire.from);
-    else if (id == COLL_WIRE_LEAVE)
-        weft__team_left(team, wire.from, ep, am->data, am->len);
-    else if (id == COLL_WIRE_LEFT)
-        weft__team_left_elsewhere(team, wire.seq, am->data, am->len);
-    else if (id == COLL_WIRE_RELEASE)
-        weft__team_released(team, wire.from);
-    else if (id == COLL_WIRE_AGREE)
-        weft__agreement_message(team, &wire, am);
-    else if (id == COLL_WIRE_OPEN)
-        answer_open(team, ep);
-    else
-        weft__collective_message(team, id, &wire, am);
+    /* Stale, or sent in another's name. */
+    if (m->wire.epoch == m->team->epoch && speaks_for(m->team, sender_of(ep), m->wire.from))
+        return true;
+    weft__count(registry->reactor)->coll_dropped++;
+    return false;
 }
 
 static void on_data(weft_ep_t *ep, weft_am_t *am, void *arg) {
-    on_message(arg, COLL_WIRE_DATA, ep, am);
+    struct from_member m;
+    if (find_sender(arg, COLL_WIRE_DATA, ep, am, &m))
+        weft__collective_message(m.team, COLL_WIRE_DATA, &m.wire, am);
 }
 static void on_go(weft_ep_t *ep, weft_am_t *am, void *arg) {
-    on_message(arg, COLL_WIRE_GO, ep, am);
+    struct from_member m;
+    if (find_sender(arg, COLL_WIRE_GO, ep, am, &m))
+        weft__collective_message(m.team, COLL_WIRE_GO, &m.wire, am);
 }
 static void on_notice(weft_ep_t *ep, weft_am_t *am, void *arg) {
-    on_message(arg, COLL_WIRE_NOTICE, ep, am);
+    struct from_member m;
+    if (find_sender(arg, COLL_WIRE_NOTICE, ep, am, &m))
+        notice(m.team, m.wire.tag, m.wire.seq, m.wire.from);
 }
 static void on_leave(weft_ep_t *ep, weft_am_t *am, void *arg) {
-    struct coll_wire wire;
+    struct from_member m;
     /* Of a team that is closed here already nothing is in flight any more. */
-    if (weft__coll_wire_read(am->header, am->header_len, &wire) && !find_team(arg, wire.team))
-        weft__team_release(arg, ep, wire.team, wire.epoch, wire.seq);
-    else
-        on_message(arg, COLL_WIRE_LEAVE, ep, am);
-}
-static void on_release(weft_ep_t *ep, weft_am_t *am, void *arg) {
-    on_message(arg, COLL_WIRE_RELEASE, ep, am);
-}
-static void on_agree(weft_ep_t *ep, weft_am_t *am, void *arg) {
-    on_message(arg, COLL_WIRE_AGREE, ep, am);
+    if (weft__coll_wire_read(am->header, am->header_len, &m.wire) && !find_team(arg, m.wire.team))
+        weft__team_release(arg, ep, m.wire.team, m.wire.epoch, m.wire.seq);
+    else if (find_sender(arg, COLL_WIRE_LEAVE, ep, am, &m))
+        weft__team_left(m.team, m.wire.from, ep, am->data, am->len);
 }
 static void on_left(weft_ep_t *ep, weft_am_t *am, void *arg) {
-    on_message(arg, COLL_WIRE_LEFT, ep, am);
+    struct from_member m;
+    if (find_sender(arg, COLL_WIRE_LEFT, ep, am, &m))
+        weft__team_left_elsewhere(m.team, m.wire.seq, am->data, am->len);
+}
+static void on_release(weft_ep_t *ep, weft_am_t *am, void *arg) {
+    struct from_member m;
+    if (find_sender(arg, COLL_WIRE_RELEASE, ep, am, &m)) weft__team_released(m.team, m.wire.from);
+}
+static void on_agree(weft_ep_t *ep, weft_am_t *am, void *arg) {
+    struct from_member m;
+    if (find_sender(arg, COLL_WIRE_AGREE, ep, am, &m)) weft__agreement_message(m.team, &m.wire, am);
 }
 static void on_open(weft_ep_t *ep, weft_am_t *am, void *arg) {
-    on_message(arg, COLL_WIRE_OPEN, ep, am);
+    struct from_member m;
+    if (find_sender(arg, COLL_WIRE_OPEN, ep, am, &m)) answer_open(m.team, ep);
 }
 
 /* ---- handlers of those that join, and of the member that invited them ------------------------ */
 
-static void to_member(struct team_registry *registry, unsigned id, weft_ep_t *ep, weft_am_t *am) {
+static void to_inviter(struct team_registry *registry, unsigned id, weft_ep_t *ep, weft_am_t *am) {
     struct coll_wire wire;
-    if (weft__coll_wire_read(am->header, am->header_len, &wire))
-        weft__grow_message(registry, id, &wire, ep, am);
-    else
-        weft__count(registry->reactor)->violations++;
+    if (read_wire(registry, am, &wire)) weft__grow_message(registry, id, &wire, ep, am);
 }
-static void to_join(struct team_registry *registry, unsigned id, weft_am_t *am) {
+static void to_joiner(struct team_registry *registry, unsigned id, weft_am_t *am) {
     struct coll_wire wire;
-    if (weft__coll_wire_read(am->header, am->header_len, &wire))
-        weft__join_message(registry, id, &wire, am);
-    else
-        weft__count(registry->reactor)->violations++;
+    if (read_wire(registry, am, &wire)) weft__join_message(registry, id, &wire, am);
 }
 static void on_join(weft_ep_t *ep, weft_am_t *am, void *arg) {
-    to_member(arg, COLL_WIRE_JOIN, ep, am);
+    to_inviter(arg, COLL_WIRE_JOIN, ep, am);
 }
 static void on_record(weft_ep_t *ep, weft_am_t *am, void *arg) {
-    to_member(arg, COLL_WIRE_RECORD, ep, am);
+    to_inviter(arg, COLL_WIRE_RECORD, ep, am);
 }
 static void on_forget(weft_ep_t *ep, weft_am_t *am, void *arg) {
-    to_member(arg, COLL_WIRE_FORGET, ep, am);
+    to_inviter(arg, COLL_WIRE_FORGET, ep, am);
 }
 static void on_welcome(weft_ep_t *ep, weft_am_t *am, void *arg) {
-    to_join(arg, COLL_WIRE_WELCOME, am);
+    to_joiner(arg, COLL_WIRE_WELCOME, am);
 }
 static void on_records(weft_ep_t *ep, weft_am_t *am, void *arg) {
-    to_join(arg, COLL_WIRE_RECORDS, am);
+    to_joiner(arg, COLL_WIRE_RECORDS, am);
 }
 
 /* ---- its life -------------------------------------------------------------------------------- */
 
+/* NULL: none any more. */
 static void set_handlers(weft_worker_t *worker, struct team_registry *registry) {
-    weft__am_handler_set(worker, COLL_WIRE_DATA, registry ? on_data : NULL, registry);
-    weft__am_handler_set(worker, COLL_WIRE_GO, registry ? on_go : NULL, registry);
-    weft__am_handler_set(worker, COLL_WIRE_NOTICE, registry ? on_notice : NULL, registry);
-    weft__am_handler_set(worker, COLL_WIRE_OPEN, registry ? on_open : NULL, registry);
-    weft__am_handler_set(worker, COLL_WIRE_LEAVE, registry ? on_leave : NULL, registry);
-    weft__am_handler_set(worker, COLL_WIRE_RELEASE, registry ? on_release : NULL, registry);
-    weft__am_handler_set(worker, COLL_WIRE_AGREE, registry ? on_agree : NULL, registry);
-    weft__am_handler_set(worker, COLL_WIRE_LEFT, registry ? on_left : NULL, registry);
-    weft__am_handler_set(worker, COLL_WIRE_JOIN, registry ? on_join : NULL, registry);
-    weft__am_handler_set(worker, COLL_WIRE_WELCOME, registry ? on_welcome : NULL, registry);
-    weft__am_handler_set(worker, COLL_WIRE_RECORD, registry ? on_record : NULL, registry);
-    weft__am_handler_set(worker, COLL_WIRE_RECORDS, registry ? on_records : NULL, registry);
-    weft__am_handler_set(worker, COLL_WIRE_FORGET, registry ? on_forget : NULL, registry);
+    static const struct {
+        enum coll_wire_id id;
+        weft_am_fn fn;
+    } handlers[] = {
+        {COLL_WIRE_DATA, on_data},       {COLL_WIRE_GO, on_go},
+        {COLL_WIRE_NOTICE, on_notice},   {COLL_WIRE_OPEN, on_open},
+        {COLL_WIRE_LEAVE, on_leave},     {COLL_WIRE_LEFT, on_left},
+        {COLL_WIRE_RELEASE, on_release}, {COLL_WIRE_AGREE, on_agree},
+        {COLL_WIRE_JOIN, on_join},       {COLL_WIRE_WELCOME, on_welcome},
+        {COLL_WIRE_RECORD, on_record},   {COLL_WIRE_RECORDS, on_records},
+        {COLL_WIRE_FORGET, on_forget},
+    };
+    for (size_t i = 0; i < sizeof handlers / sizeof *handlers; i++)
+        weft__am_handler_set(worker, handlers[i].id, registry ? handlers[i].fn : NULL, registry);
 }
 
 static void last_team_left(struct team_registry *registry) {

@@ -284,7 +284,7 @@ weft_status_t weft__team_meet(weft_team_t *team);
 void weft__team_agreed(weft_team_t *team, uint32_t agreed);
 void weft__team_unshare(weft_team_t *team);
 
-/* ---- team_leave.c */
+/* ---- team_member.c */
 
 /* The endpoint of a rank, opened on first use. NULL: the rank is not there. */
 weft_ep_t *weft__team_ep(weft_team_t *team, uint32_t rank);
@@ -292,6 +292,10 @@ weft_ep_t *weft__team_ep(weft_team_t *team, uint32_t rank);
 void weft__team_connect(weft_team_t *team);
 /* All members are there, in zeroed memory. */
 void weft__team_init_members(weft_team_t *team);
+void weft__team_close_eps(weft_team_t *team);
+
+/* ---- team_leave.c */
+
 /*
  * A member closes in good order, and waits for RELEASE over `ep`, by which its LEAVE came.
  * `notified` are `len` bytes of bits: the members that it has notified itself.
@@ -310,7 +314,6 @@ void weft__team_send_leave(weft_team_t *team);
 /* RELEASED comes when `weft__team_all_released`, or the deadline of a close. */
 void weft__team_await_release(weft_team_t *team);
 bool weft__team_all_released(const weft_team_t *team);
-void weft__team_close_eps(weft_team_t *team);
 
 /* ---- registry.c */
 
