@@ -7,15 +7,18 @@ net=$scratch/net
 homes=$net/home doubles=$net/doubles
 export WEFT_CALIBRATION=off OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 PRTE_ALLOW_RUN_AS_ROOT=1 PRTE_ALLOW_RUN_AS_ROOT_CONFIRM=1
 
-# new_host NAME: its first process, which keeps its namespaces. It has a home, sockets and a boot id of its own.
+# What a host has of its own. $1: its name, $2: the file with its boot id.
+own='hostname "weft-$1" && mount --make-rprivate / && mount -t sysfs sysfs /sys && mount -t tmpfs tmpfs /dev/shm &&
+    mount --bind "$2" /proc/sys/kernel/random/boot_id && ip link set lo up'
+
+# new_host NAME: its first process, which keeps its namespaces
 new_host() {
     mkdir -p "$net/home-$1"
     ln -s "$programs/examples/view" "$programs/examples/echo-libev" "$net/home-$1/"
     cat /proc/sys/kernel/random/uuid >"$net/boot-$1"
     # shellcheck disable=SC2016
-    unshare -n -m --uts sh -c 'hostname "weft-$1" && mount --make-rprivate / && mount --bind "$2/home-$1" "$2/home" &&
-        mount -t sysfs sysfs /sys && mount -t tmpfs tmpfs /dev/shm && mount --bind "$2/boot-$1" /proc/sys/kernel/random/boot_id && ip link set lo up &&
-        touch "$2/up-$1" && exec sleep 600' sh "$1" "$net" >/dev/null 2>&1 &
+    unshare -n -m --uts sh -c "$own"' && mount --bind "$3/home-$1" "$3/home" && touch "$3/up-$1" && exec sleep 600' \
+        sh "$1" "$net/boot-$1" "$net" >/dev/null 2>&1 &
     pid_of[$1]=$!
 }
 
@@ -28,7 +31,7 @@ declare -A pid_of
 both_up() { [ -e "$net/up-a" ] && [ -e "$net/up-b" ]; }
 is_linked() { at "$1" grep -q up /sys/class/net/veth0/operstate; }
 two_hosts() {
-    [ "$(id -u)" = 0 ] && command -v ip nsenter >/dev/null && unshare -n -m --uts ip link set lo up 2>/dev/null || skip "no network namespaces here"
+    command -v ip nsenter >/dev/null && unshare -n -m --uts sh -c "$own" sh probe /dev/null 2>/dev/null || skip "no network namespaces here"
     rm -rf "$net"
     mkdir -p "$homes" "$doubles"
     new_host a
@@ -82,7 +85,7 @@ run_block() {
         for host in $(grep -o . <<<"$hosts"); do
             case $command in
             export\ * | unset\ *) echo "$command" >>"$net/profile-$host" ;;
-            *' &') at "$host" timeout 60 bash -c "$(command_of "$host" "exec env ${command% &}")" >>"$net/said" 2>&1 & behind+=($!) ;;
+            *' &') nsenter -t "${pid_of[$host]}" -n -m -u -- timeout 60 bash -c "$(command_of "$host" "exec env ${command% &}")" >>"$net/said" 2>&1 </dev/null & behind+=($!) ;;
             *) # as soon as the one behind serves
                 for _ in $(seq 100); do
                     at "$host" timeout 60 bash -c "$(command_of "$host" "$command")" >"$net/one" 2>&1 && break
@@ -106,7 +109,7 @@ key() {
     cmp "$net/home-a/weft.key" "$net/home-b/weft.key" || fail "the key is not at both hosts"
 }
 
-# launcher NAME PROGRAM: NAME of the page is PROGRAM, with the surroundings of a wheel if it is of one
+# launcher NAME PROGRAM REASON: NAME of the page is PROGRAM; without it the test is skipped
 launcher() {
     [ -z "${WEFT_TEST_SANITIZER:-}" ] || skip "MPI keeps memory that a sanitizer reports"
     command -v "$2" >/dev/null || skip "$3"
