@@ -95,8 +95,8 @@ int main(void) {
             struct entry *entry = at[i].data.ptr;
             if (entry == &timer)
                 on_time(ep);
-            else if (entry->worker)
-                weft_worker_progress(entry->worker, 0);
+            else
+                weft_adapter_readable(&entry->worker, 0, WEFT_ADAPTER_LOOKS);
         }
     }
     return failed || weft_context_destroy(context) < 0;

@@ -30,7 +30,7 @@ static void turn(struct pair_loop *loop) {
     int n = epoll_wait(pair->epoll, event, 8, -1);
     for (int i = 0; i < n; i++) {
         weft_worker_t **worker = event[i].data.ptr;
-        if (*worker) weft_worker_progress(*worker, 0);
+        weft_adapter_readable(worker, 0, WEFT_ADAPTER_LOOKS);
     }
 }
 

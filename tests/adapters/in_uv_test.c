@@ -13,7 +13,8 @@ static void attach(struct pair_loop *loop, int i, weft_worker_t *worker) {
     struct uv_pair *pair = (struct uv_pair *)loop;
     CHECK_EQ(weft_uv_attach(&pair->host[i], &pair->uv, worker), 0);
     pair->host[i].arg = pair;
-    pair->host[i].budget = (unsigned)i; /* one has a budget of one event, one has none */
+    pair->host[i].budget = (unsigned)i;    /* one has a budget of one event, one has none */
+    pair->host[i].looks = (unsigned)i * 8; /* one looks for the next message, one does not */
 }
 
 static void on_detached(weft_uv_t *host) {

@@ -3,18 +3,18 @@
  *
  *     weft_epoll_attach(epoll_fd, worker, &my_mark, EPOLLET);
  *     …
- *     if (event.data.ptr == &my_mark) weft_worker_progress(worker, 0);
+ *     if (event.data.ptr == &my_mark) weft_adapter_readable(&worker, 0, WEFT_ADAPTER_LOOKS);
  *
- * One call of weft_worker_progress for each report is enough, with EPOLLET too: what it leaves is
- * reported again. `done` of weft_worker_close is called within such a call, and the worker is gone
- * when that call returns.
+ * One call for each report is enough, with EPOLLET too: what it leaves is reported again. `done` of
+ * weft_worker_close is called within such a call, and the worker is gone when that call returns.
+ * Set `worker` to NULL there. weft_worker_progress does without the looks.
  */
 #ifndef WEFT_ADAPTERS_EPOLL_H
 #define WEFT_ADAPTERS_EPOLL_H
 
 #include <errno.h>
 #include <sys/epoll.h>
-#include <weft/worker.h>
+#include <weft/adapters/readable.h>
 
 #ifdef __cplusplus
 extern "C" {

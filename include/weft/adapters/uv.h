@@ -11,7 +11,7 @@
 #define WEFT_ADAPTERS_UV_H
 
 #include <uv.h>
-#include <weft/worker.h>
+#include <weft/adapters/readable.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -19,8 +19,9 @@ extern "C" {
 
 typedef struct weft_uv {
     uv_poll_t poll;
-    weft_worker_t *worker;
+    weft_worker_t *worker;                  /* NULL once it is detached */
     unsigned budget;                        /* events for one turn of the loop; 0: no limit */
+    unsigned looks;                         /* weft_adapter_readable; at first WEFT_ADAPTER_LOOKS */
     void (*detached)(struct weft_uv *host); /* see weft_uv_detach */
     void *arg;                              /* the program's own */
 } weft_uv_t;
@@ -29,9 +30,7 @@ static inline void weft_uv_readable(uv_poll_t *poll, int status, int events) {
     weft_uv_t *host = (weft_uv_t *)poll->data;
     (void)status;
     (void)events;
-    /* BUSY: the program runs the loop within a callback, and the descriptor is silent until then.
-     * What is left beyond the budget makes it readable again. */
-    (void)weft_worker_progress(host->worker, host->budget);
+    weft_adapter_readable(&host->worker, host->budget, host->looks);
 }
 
 /*
@@ -43,6 +42,7 @@ static inline int weft_uv_attach(weft_uv_t *host, uv_loop_t *loop, weft_worker_t
     int fd = weft_worker_fd_level(worker), st;
     host->worker = worker;
     host->budget = 0;
+    host->looks = WEFT_ADAPTER_LOOKS;
     host->detached = NULL;
     host->arg = NULL;
     if (fd == WEFT_ERR_NO_FDS) return UV_EMFILE;
@@ -65,6 +65,7 @@ static inline void weft_uv_closed(uv_handle_t *handle) {
  */
 static inline void weft_uv_detach(weft_uv_t *host, void (*detached)(weft_uv_t *host)) {
     host->detached = detached;
+    host->worker = NULL;
     uv_close((uv_handle_t *)&host->poll, weft_uv_closed);
 }
 
