@@ -112,8 +112,8 @@ WEFT_API weft_status_t weft_worker_close(weft_worker_t *worker, const weft_op_t 
 /*
  * Stops the worker's own thread, closes the worker and drives it until it is gone. As with
  * weft_worker_close, what has not left is lost. Peers that do not answer are disconnected after the
- * setting close.timeout. NULL is ignored. It has no effect
- * within a callback, from a wrong thread, in a forked child, and once the worker is closing.
+ * setting close.timeout. NULL is ignored. It has no effect within a callback, from a wrong thread,
+ * in a forked child, and once the worker is closing.
  */
 WEFT_API void weft_worker_destroy(weft_worker_t *worker);
 
