@@ -2,6 +2,7 @@
  * weft-redis-cli URI COMMAND…: requests by Weft to a redis-server with the module.
  *   get KEY | set KEY VALUE | del KEY    as redis-cli
  *   read KEY [SECONDS]   leases the value and reads it one-sidedly, until the key has changed
+ *   lease KEY COUNT      leases the value, COUNT times
  *   traffic SECONDS      sets and gets, and checks every value; prints how many
  *   latency COUNT        round trips of a get of 3 bytes; prints the median in µs
  *   batch COUNT          gets of 3 bytes, 16 at a time, COUNT times; prints gets a second
@@ -19,7 +20,7 @@
 #include <time.h>
 
 static const char usage[] =
-    "weft-redis-cli URI get|set|del|read|traffic|latency|batch|together|mixed ARGUMENT…\n";
+    "weft-redis-cli URI get|set|del|read|lease|traffic|latency|batch|together|mixed ARGUMENT…\n";
 
 static double now(void) {
     struct timespec t;
@@ -57,6 +58,16 @@ static int read_leased(weft_redis_t *redis, const char *key, double seconds) {
     } while (st == WEFT_OK && now() < end);
     weft_redis_lease_release(lease);
     return st < 0 ? print_status(st) : 0;
+}
+
+static int lease_often(weft_redis_t *redis, const char *key, size_t count) {
+    weft_status_t st = WEFT_OK;
+    for (size_t i = 0; st == WEFT_OK && i < count; i++) {
+        weft_redis_lease_t *lease;
+        st = weft_redis_lease_wait(redis, key, strlen(key), &lease);
+        if (st == WEFT_OK) weft_redis_lease_release(lease);
+    }
+    return print_status(st);
 }
 
 static int traffic(weft_redis_t *redis, double seconds) {
@@ -233,6 +244,8 @@ static int run(weft_redis_t *redis, weft_worker_t *worker, int argc, char **argv
         return print_status(weft_redis_delete_wait(redis, argv[3], strlen(argv[3])));
     if (argc >= 4 && strcmp(what, "read") == 0)
         return read_leased(redis, argv[3], argc > 4 ? atof(argv[4]) : 0);
+    if (argc == 5 && atoi(argv[4]) > 0 && strcmp(what, "lease") == 0)
+        return lease_often(redis, argv[3], (size_t)atoi(argv[4]));
     if (argc == 4 && strcmp(what, "traffic") == 0) return traffic(redis, atof(argv[3]));
     if (argc == 4 && atoi(argv[3]) > 0 && strcmp(what, "latency") == 0)
         return latency(redis, (size_t)atoi(argv[3]));

@@ -237,7 +237,12 @@ static weft_status_t outcome(struct redis_call_reply *result) {
     return st;
 }
 
+/* A worker that closes has no leases any more, but its clients' requests still come. */
 static void serve_lease(weft_ep_t *ep, const struct redis_request *head, const char *key) {
+    if (!module.leases) {
+        reply_status(ep, head->number, WEFT_ERR_CLOSED);
+        return;
+    }
     struct redis_call_reply *found = NULL;
     struct redis_reply answer = {.number = head->number};
     char packed[WEFT_RKEY_MAX];

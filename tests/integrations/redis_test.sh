@@ -229,6 +229,29 @@ test_ordinary_clients_are_served_after_a_refused_unload() {
     expect loaded "$(redis module load "$scratch/weft_redis.so" tcp://127.0.0.1:0)" OK
 }
 
+# They have requests on their way when the worker begins to close, which takes until the stopped client is given up.
+test_leases_that_are_asked_of_a_closing_module_are_refused() {
+    begin tcp://127.0.0.1:0
+    local clients=() i
+    redis set a value >/dev/null
+    "$built/weft-redis-cli" "$uri" traffic 100 >/dev/null 2>&1 &
+    clients+=($!)
+    for i in {1..6}; do
+        "$built/weft-redis-cli" "$uri" lease a 100000000 >"$folder/leases$i" 2>&1 &
+        clients+=($!)
+    done
+    trap 'kill -9 $server "${clients[@]}" 2>/dev/null || true' EXIT
+    wait_for eval 'redis weft.info | grep -qE "requests:[1-9][0-9]{3}"'
+    kill -STOP "${clients[0]}"
+    has refused "$(redis module unload weft 2>&1)" ERR
+    wait_for eval '[ "$(watched)" = 1 ]'
+    expect unload "$(redis module unload weft)" OK
+    for i in {1..6}; do
+        wait_for eval '! kill -0 "${clients[i]}"'
+        has client "$(cat "$folder/leases$i")" 'WEFT_ERR_(PEER_CLOSED|PEER_FAILED|CLOSED)'
+    done
+}
+
 test_a_shutdown_ends_the_clients() {
     begin
     weft traffic 100 >"$scratch/traffic" 2>&1 &
