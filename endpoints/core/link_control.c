@@ -50,12 +50,21 @@ static struct link *first_ctrl_failed(const struct weft_worker *worker) {
     return NULL;
 }
 
+/* The control message that failed was another call's. */
+static weft_status_t why_ctrl_failed(weft_status_t status) {
+    const char *what = "a control message could not be sent";
+    if (status == WEFT_ERR_QUOTA)
+        what = "it does not read the answers to what it asks (peer.max_answers)";
+    if (status == WEFT_ERR_NO_MEMORY) what = "no memory for a control message";
+    return weft__fail(status, "%s", what);
+}
+
 /* Failures are rare, so each search visits all links. It restarts each time, as one loss may end
  * other links. */
 void weft__links_ctrl_failed(struct job *job) {
     struct weft_worker *worker = list_of(job, struct weft_worker, ctrl_failed);
     for (struct link *link; (link = first_ctrl_failed(worker)) != NULL;) {
         link->ctrl_failed = false;
-        weft__link_lose(link, weft__fail(link->status, "a control message could not be sent"));
+        weft__link_lose(link, why_ctrl_failed(link->status));
     }
 }

@@ -8,6 +8,7 @@
 #include "tag.h"
 #include "tag_fragments.h"
 #include "unread.h"
+#include <endpoints/core/cause.h>
 #include <endpoints/core/request_fast.h>
 #include <endpoints/core/submit.h>
 #include <endpoints/transfer/device_fetch.h>
@@ -70,13 +71,19 @@ static weft_status_t take_whole(struct weft_request *req, struct weft_ep *ep, co
     return st;
 }
 
+static weft_status_t sender_is_lost(const struct weft_ep *ep) {
+    weft_status_t st = ep->status < 0 ? ep->status : WEFT_ERR_PEER_FAILED;
+    weft__cause_note(st, ep->cause);
+    return st;
+}
+
 /* One that is offered is fetched, as much of it as fits. */
 static weft_status_t take_offer(struct weft_request *req, struct weft_ep *ep,
                                 const struct wire_rts *rts) {
     uint64_t len = rts->len;
     req->worker->count->tag_received++;
     if (!ep) return WEFT_ERR_CLOSED;
-    if (!ep->link) return ep->status < 0 ? ep->status : WEFT_ERR_PEER_FAILED;
+    if (!ep->link) return sender_is_lost(ep);
     if (len > req->len)
         req->status = WEFT_ERR_TRUNCATED;
     else

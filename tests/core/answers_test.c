@@ -37,6 +37,7 @@ static void costs_the_link(const char *transport, const struct wire_message *m) 
     size_t grown = ask_deaf(m, ASKS);
     RAW_UNTIL(&raw, raw.victim_error);
     CHECK_EQ(raw.victim_error, WEFT_ERR_QUOTA);
+    CHECK(strstr(raw.victim_text, "peer.max_answers"));
     CHECK(grown < MOST);
     raw_close(&raw);
 }

@@ -29,8 +29,9 @@ struct raw {
     int served, echoed;               /* messages of the honest pair */
     int victims, victim_errors, lost; /* lost: in all */
     weft_status_t victim_error;
-    weft_ep_t *victim; /* the worker's half of the endpoint that the raw peer opened last */
-    uint32_t half;     /* its id */
+    char victim_text[512]; /* its description */
+    weft_ep_t *victim;     /* the worker's half of the endpoint that the raw peer opened last */
+    uint32_t half;         /* its id */
     uint64_t credit;
 };
 static inline struct raw *raw_of(struct lane *lane) {
@@ -161,6 +162,7 @@ static inline void on_victim_error(weft_ep_t *ep, weft_status_t status, void *ar
     r->victim_errors++;
     r->lost++;
     r->victim_error = status;
+    weft_status_describe(status, r->victim_text, sizeof r->victim_text);
     if (r->victim == ep) r->victim = NULL;
     weft_ep_close(ep, WEFT_CLOSE_ABORT, NULL);
 }
