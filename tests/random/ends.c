@@ -61,7 +61,8 @@ void on_error(weft_ep_t *ep, weft_status_t status, void *arg) {
         trace("end %u is lost: %s", end->n, weft_status_name(status));
         if (end->state == END_LOST) wrong("end %u was lost twice", end->n);
         if (end_is_safe(end) && !world->ending)
-            wrong("end %u was lost without a cause: %s", end->n, weft_status_name(status));
+            wrong("end %u was lost, and this program did nothing to it: %s", end->n,
+                  failure(status));
         if (end->state == END_OPEN) end->state = END_LOST;
         act_within();
     }

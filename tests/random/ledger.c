@@ -81,8 +81,8 @@ static void ended(struct asked *a, weft_status_t status, bool justly) {
     a->posting = false;
     if (status > 0) wrong("%s %u ended as %d", kind_name[a->kind], a->n, status);
     if (status < 0 && !justly && !has_cause(a, status))
-        wrong("%s %u ended as %s without a cause", kind_name[a->kind], a->n,
-              weft_status_name(status));
+        wrong("%s %u failed, and this program did nothing to it: %s", kind_name[a->kind], a->n,
+              failure(status));
     if (a->shape.starts != a->shape.ends)
         wrong("%s %u: a type's state was begun %d times and ended %d times", kind_name[a->kind],
               a->n, a->shape.starts, a->shape.ends);
@@ -120,7 +120,8 @@ static void group_done(weft_status_t status, void *arg) {
     if (g->held) wrong("a completion is reported, and the program holds it");
     for (uint32_t i = 0; i < g->n; i++) justly |= has_cause(g->asked[i], status);
     if (!justly)
-        wrong("one of %u operations ended as %s without a cause", g->n, weft_status_name(status));
+        wrong("one of %u operations failed, and this program did nothing to them: %s", g->n,
+              failure(status));
     for (uint32_t i = 0; i < g->n; i++) notified(g->asked[i], status, true);
     g->n = 0;
     RETURNS;

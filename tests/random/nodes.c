@@ -150,7 +150,8 @@ void nodes_begin(void) {
         {"lanes.min_rate", quick ? "1" : "4m"},
         {"lanes.min_hold", quick ? "2ms" : "2s"},
         {"lanes.backoff", quick ? "2ms" : "500ms"},
-        {"failover.timeout", "1s"},
+        /* on a busy machine, or by a clock that is fast, a lane may be away for long */
+        {"failover.timeout", world->may & MAY_KILL ? "20s" : "1s"},
         {"team.timeout", world->may & (MAY_CLOSE | MAY_KILL) ? "2s" : "20s"},
         {"coll.timeout", world->may & MAY_KILL ? "2s" : "300s"},
         {"coll.slot", percent(60)   ? "8k"

@@ -40,6 +40,12 @@ void trace(const char *format, ...) {
     va_end(args);
 }
 
+const char *failure(weft_status_t status) {
+    static char text[1024];
+    weft_status_describe(status, text, sizeof text);
+    return text;
+}
+
 /* ---- the lock -------------------------------------------------------------------------------- */
 
 static pthread_mutex_t everything;

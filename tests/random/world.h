@@ -317,6 +317,8 @@ extern bool world_traces;
 
 __attribute__((format(printf, 1, 2), noreturn)) void wrong(const char *format, ...);
 __attribute__((format(printf, 1, 2))) void trace(const char *format, ...);
+/* In a callback: the failure that it reports, with its causes. Valid until the next call. */
+const char *failure(weft_status_t status);
 
 /* Everything here is used under one lock. It may be taken again by who has it; calls that wait,
  * and those that hand over, are made without it, unless in a callback. */
