@@ -28,9 +28,8 @@ static struct ibv_context *open_device(void) {
     return context;
 }
 static weft_worker_t *new_worker(const char *device, int associated, weft_context_t **context_p) {
-    weft_setting_t own[] = {
-        {"rdma.device", device}, {"rdma.receives", "128"}, {"rdma.insecure", "yes"}};
-    weft_context_params_t params = {.settings = own, .n_settings = 3, .associated = associated};
+    weft_setting_t own[] = {{"rdma.device", device}, {"rdma.receives", "128"}};
+    weft_context_params_t params = {.settings = own, .n_settings = 2, .associated = associated};
     weft_worker_params_t rdma = {.transports = "rdma_rc", .associated = associated};
     weft_worker_t *worker = NULL;
     MUST(!weft_context_create(&params, context_p) &&
