@@ -208,6 +208,21 @@ TEST(a_broken_file_changes_nothing) {
     }
 }
 
+TEST(figures_that_contradict_each_other_are_not_read) {
+    char text[CALIBRATION_FILE_MAX];
+    struct calibration slow_copies = machine(20000000000), slow_shm = slow_copies, got;
+    slow_copies.value[CALIBRATE_COPY_64K] = 370000000;
+    slow_shm.value[CALIBRATE_SHM_BANDWIDTH] = 228000000;
+    slow_shm.value[CALIBRATE_TCP_BANDWIDTH] = 4700000000;
+    size_t len = weft__calibration_write(&slow_copies, key, text);
+    CHECK(!weft__calibration_read(text, len, key, &got));
+    len = weft__calibration_write(&slow_shm, key, text);
+    CHECK(!weft__calibration_read(text, len, key, &got));
+    slow_shm.value[CALIBRATE_SHM_BANDWIDTH] = 4800000000;
+    len = weft__calibration_write(&slow_shm, key, text);
+    CHECK(weft__calibration_read(text, len, key, &got));
+}
+
 static void calibrate(const char *setting, weft_calibration_info_t *info_p) {
     weft_setting_t settings[] = {{"calibration", setting}};
     weft_context_t *context;
@@ -346,6 +361,28 @@ TEST(where_nothing_may_be_or_can_be_measured_a_transport_reports_what_is_built_i
     CHECK(cannot.tcp_bandwidth == 0 && cannot.shm_bandwidth > 0);
     CHECK(has_costs(&cannot.tcp, off.tcp.latency_ns, off.tcp.overhead_ns, off.tcp.bandwidth));
     CHECK(costs_with("shm,tcp", path).tcp_bandwidth > 0); /* the next one can */
+    unlink(path);
+}
+
+/* As of a first process that was disturbed while it measured shared memory. */
+TEST(no_file_makes_loopback_cheaper_than_shared_memory_for_ever) {
+    char path[64], text[CALIBRATION_FILE_MAX + 1];
+    new_place(path);
+    (void)costs_with("shm,tcp", path);
+    FILE *file = fopen(path, "r+");
+    size_t len = fread(text, 1, CALIBRATION_FILE_MAX, file);
+    text[len] = 0;
+    char *shm = strstr(text, "shm.bandwidth "), *tcp = strstr(text, "tcp.latency ");
+    CHECK(shm && tcp);
+    rewind(file);
+    CHECK(ftruncate(fileno(file), 0) == 0);
+    fprintf(file, "%.*sshm.bandwidth 1000000\n%s", (int)(shm - text), text, tcp);
+    fclose(file);
+    for (int i = 0; i < 2; i++) {
+        struct costs costs = costs_with("shm,tcp", path);
+        CHECK(costs.shm.bandwidth >= costs.tcp.bandwidth);
+        CHECK(costs.shm_bandwidth != 1000000);
+    }
     unlink(path);
 }
 
