@@ -2,8 +2,8 @@
 #include <base/counters.h>
 #include <ctype.h>
 #include <reactor/reactor.h>
-#include <sys/resource.h>
 #include <tests/harness.h>
+#include <tests/support/descriptors.h>
 
 static char lines[64][512];
 static int n_lines;
@@ -235,14 +235,9 @@ TEST(bad_files_are_refused_by_line) {
 }
 
 TEST(a_file_that_finds_no_descriptor_is_not_taken_for_one_that_is_not_there) {
-    struct rlimit limit, none;
-    CHECK_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
-    int fd = dup(0);
-    close(fd);
-    none = (struct rlimit){(rlim_t)fd, limit.rlim_max};
-    CHECK_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+    descriptors_leave(0);
     weft_status_t st = create(NULL, 0, "/dev/null");
-    CHECK_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    descriptors_give_back();
     CHECK_EQ(st, WEFT_ERR_NO_FDS);
 }
 

@@ -6,11 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mount.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <sys/wait.h>
+#include <tests/support/descriptors.h>
 #include <unistd.h>
 #include <weft/logger.h>
 
@@ -164,12 +164,9 @@ TEST(programs_that_are_executed_do_not_get_a_loggers_standard_output) {
 
 TEST(a_logger_without_free_descriptors_is_not_created) {
     weft_logger_t *logger = NULL;
-    struct rlimit before, none;
-    CHECK_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
-    none = (struct rlimit){(rlim_t)free_fd(), before.rlim_max};
-    CHECK_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+    descriptors_leave(0);
     weft_status_t st = weft_logger_create(NULL, NULL, &logger);
-    CHECK_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+    descriptors_give_back();
     CHECK_EQ(st, WEFT_ERR_NO_FDS);
     CHECK(!logger);
 }

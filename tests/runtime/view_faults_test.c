@@ -8,8 +8,8 @@
 #include <runtime/view/store_server.h>
 #include <signal.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
+#include <tests/support/descriptors.h>
 #include <time.h>
 
 enum { RANKS = 3, VICTIM = 1, BYTES = 40000 };
@@ -437,17 +437,13 @@ static void come_without_descriptors(const char *store, uint32_t rank, uint32_t 
     weft_status_t ready = WEFT_IN_PROGRESS;
     weft_view_t *view = begin_view(store, rank, size, &ready);
     if (rank == 0) {
-        struct rlimit limit, none;
-        int waits = 0, fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
-        close(fd); /* the lowest that is free */
-        CHECK_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
-        none = (struct rlimit){(rlim_t)fd, limit.rlim_max};
-        CHECK_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+        int waits = 0;
+        descriptors_leave(0);
         for (double end = seconds_now() + 0.5; seconds_now() < end; waits++)
             weft_worker_wait(weft_view_worker(view), 100);
         CHECK(waits < 200); /* some 10, not as many as a loop can make */
         CHECK_EQ(ready, WEFT_IN_PROGRESS);
-        CHECK_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+        descriptors_give_back();
     }
     until_ready(view, &ready);
     CHECK_EQ(ready, WEFT_OK);

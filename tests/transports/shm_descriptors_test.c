@@ -5,29 +5,9 @@
 #include <base/counters.h>
 #include <errno.h>
 #include <sys/epoll.h>
-#include <sys/resource.h>
 #include <sys/syscall.h>
+#include <tests/support/descriptors.h>
 #include <transports/shm/lane/shm.h>
-
-/* So many may be opened from now on. */
-static void leave_descriptors(int n) {
-    struct rlimit limit;
-    int fd[32] = {0};
-    CHECK(n < 32);
-    for (int i = 0; i <= n; i++) CHECK((fd[i] = open("/dev/null", O_RDONLY | O_CLOEXEC)) >= 0);
-    int first_too_many = fd[n];
-    for (int i = 0; i <= n; i++) close(fd[i]);
-    CHECK_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
-    limit.rlim_cur = (rlim_t)first_too_many;
-    CHECK_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
-}
-
-static void give_back_descriptors(void) {
-    struct rlimit limit;
-    getrlimit(RLIMIT_NOFILE, &limit);
-    limit.rlim_cur = limit.rlim_max < 1024 ? limit.rlim_max : 1024;
-    setrlimit(RLIMIT_NOFILE, &limit);
-}
 
 static uint64_t violations(const struct pair *p) {
     return weft__count(p->reactor_a)->violations + weft__count(p->reactor_b)->violations;
@@ -45,9 +25,9 @@ TEST(a_key_whose_memory_cannot_be_had_goes_by_messages_and_its_lane_lives) {
     CHECK_EQ(p.iface_b->ops->mem->mem_register(p.iface_b, &t.region, &mem), WEFT_OK);
     size_t len = p.iface_b->ops->mem->key_pack(mem, packed);
     CHECK_EQ(p.a.lane->ops->rma->key_open(p.a.lane, &t.remote, packed, len, &keys[0]), WEFT_OK);
-    leave_descriptors(0);
+    descriptors_leave(0);
     bool answered = pair_until(&p, strcmp(keys[0]->how, "asked for") != 0 || p.a.n_down);
-    give_back_descriptors();
+    descriptors_give_back();
     CHECK(answered);
     CHECK_EQ(p.a.n_down, 0);
     CHECK_EQ(keys[0]->status, WEFT_NO_RESOURCE); /* messages will do */
@@ -74,9 +54,9 @@ TEST(a_handshake_without_room_for_its_descriptors_is_refused_for_want_of_them) {
     for (int n = 0; n < SHM_N_FDS; n++) {
         struct end a = {0}, b = {0};
         CHECK_EQ(pair_dial(&p, &a, &b), WEFT_OK);
-        leave_descriptors(1 + n);
+        descriptors_leave(1 + n);
         b_turns(&p, &b);
-        give_back_descriptors();
+        descriptors_give_back();
         CHECK_EQ(b.n_open, 0);
         CHECK(pair_until(&p, a.n_down == 1));
         CHECK_EQ(a.down, WEFT_ERR_NO_FDS);
@@ -99,9 +79,9 @@ TEST(an_answer_without_room_for_its_descriptors_fails_for_want_of_them) {
         struct end a = {0}, b = {0};
         CHECK_EQ(pair_dial(&p, &a, &b), WEFT_OK);
         b_turns(&p, &b);
-        leave_descriptors(n);
+        descriptors_leave(n);
         for (int i = 0; i < 20 && !a.n_down; i++) weft__reactor_progress(p.reactor_a, 0);
-        give_back_descriptors();
+        descriptors_give_back();
         CHECK_EQ(a.n_down, 1);
         CHECK_EQ(a.down, WEFT_ERR_NO_FDS);
         CHECK(pair_until(&p, b.n_down == 1));
@@ -162,11 +142,11 @@ TEST(a_listener_without_descriptors_and_timers_accepts_when_there_are_some) {
     struct timer timers[TIMERS] = {0};
     pair_open(&p, &weft__transport_shm, 0);
     CHECK_EQ(pair_dial(&p, &p.a, &p.b), WEFT_OK);
-    leave_descriptors(0);
+    descriptors_leave(0);
     take_all_timers(p.reactor_b, timers);
     for (int i = 0; i < 10; i++) weft__reactor_progress(p.reactor_b, 0);
     give_back_timers(p.reactor_b, timers);
-    give_back_descriptors();
+    descriptors_give_back();
     CHECK_EQ(p.b.n_open, 0);
     CHECK(pair_until(&p, p.a.n_open == 1 && p.b.n_open == 1));
     pair_close(&p);
@@ -188,9 +168,9 @@ TEST(a_listener_that_cannot_be_watched_again_tries_once_more) {
     pair_open(&p, &weft__transport_shm, 0);
     CHECK(weft__reactor_fd(p.reactor_b) >= 0);
     CHECK_EQ(pair_dial(&p, &p.a, &p.b), WEFT_OK);
-    leave_descriptors(0);
+    descriptors_leave(0);
     for (int i = 0; i < 10; i++) weft__reactor_progress(p.reactor_b, 0);
-    give_back_descriptors();
+    descriptors_give_back();
     epoll_is_full = true;
     for (double end = pair_seconds() + 0.2; pair_seconds() < end; usleep(1000))
         weft__reactor_progress(p.reactor_b, 0);

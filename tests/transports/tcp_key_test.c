@@ -6,9 +6,9 @@
 #include <ftw.h>
 #include <openssl/evp.h>
 #include <pwd.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <tests/support/descriptors.h>
 #include <transports/tcp/key.h>
 
 static char home[64];
@@ -150,18 +150,13 @@ TEST(a_key_others_may_read_is_refused) {
 
 TEST(a_key_that_finds_no_descriptor_ends_as_no_fds) {
     struct trust_key key;
-    struct rlimit limit, none;
     char path[512];
     set_up("", "no");
     CHECK_EQ(weft__trust_key_path(context, path, sizeof path), WEFT_OK);
-    CHECK_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
-    int fd = dup(0);
-    close(fd);
-    none = (struct rlimit){(rlim_t)fd, limit.rlim_max};
     for (int is_made = 0; is_made < 2; is_made++) {
-        CHECK_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+        descriptors_leave(0);
         weft_status_t st = load(&key);
-        CHECK_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+        descriptors_give_back();
         CHECK_EQ(st, WEFT_ERR_NO_FDS);
         CHECK(strstr(last_log, path) && strstr(last_log, strerror(EMFILE)));
         last_log[0] = 0;
