@@ -214,7 +214,9 @@ void weft__request_stop(struct weft_request *req, weft_status_t status) {
         weft__request_reclaim(req); /* a slow peer must not hold memory of a completed operation */
 }
 
+/* By TRUNCATED a receive has all that fits: no sender can report it. */
 void weft__request_failed_there(struct weft_request *req, weft_status_t status) {
+    if (status == WEFT_ERR_TRUNCATED) status = WEFT_ERR_CANCELLED;
     req->failed_there = !request_is_over(&req->core.fsm);
     weft__request_stop(req, status);
 }
