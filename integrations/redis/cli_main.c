@@ -9,6 +9,7 @@
  *   together KEY COUNT   gets of the key, 16 at a time, COUNT times; prints how many bytes
  *   mixed COUNT          sets, and gets of a value, of nothing, of a list, 1 to 40 at once, COUNT
  *                        times; checks that each get saw the set before it; prints how many
+ *   refused KEY          what a client must not do: prints how each is answered
  */
 #include "weft_redis.h"
 
@@ -20,7 +21,8 @@
 #include <time.h>
 
 static const char usage[] =
-    "weft-redis-cli URI get|set|del|read|lease|traffic|latency|batch|together|mixed ARGUMENT…\n";
+    "weft-redis-cli URI get|set|del|read|lease|traffic|latency|batch|together|mixed|refused "
+    "ARGUMENT…\n";
 
 static double now(void) {
     struct timespec t;
@@ -234,6 +236,57 @@ static int mix(weft_redis_t *redis, weft_worker_t *worker, size_t count) {
     return 0;
 }
 
+struct within {
+    weft_redis_t *redis;
+    const char *key;
+    bool over;
+    weft_status_t get, set, delete, lease;
+};
+
+static void wait_within(weft_status_t status, const void *data, size_t len, void *arg) {
+    struct within *within = arg;
+    weft_redis_t *redis = within->redis;
+    const char *key = within->key;
+    size_t key_len = strlen(key), room = 0;
+    weft_redis_lease_t *lease;
+    within->get = weft_redis_get_wait(redis, key, key_len, NULL, &room);
+    within->set = weft_redis_set_wait(redis, key, key_len, "within", 6);
+    within->delete = weft_redis_delete_wait(redis, key, key_len);
+    within->lease = weft_redis_lease_wait(redis, key, key_len, &lease);
+    within->over = true;
+}
+
+/* Another worker has its client, one at a time. */
+static weft_status_t connect_twice(const char *uri, weft_status_t *second_p) {
+    weft_context_t *context = NULL;
+    weft_worker_t *worker = NULL;
+    weft_redis_t *redis;
+    weft_status_t st = weft_context_create(NULL, &context);
+    if (st == WEFT_OK) st = weft_worker_create(context, NULL, &worker);
+    for (int i = 0; st == WEFT_OK && i < 2; i++) {
+        weft_redis_t *second;
+        st = weft_redis_connect(worker, uri, &redis);
+        if (st < 0) break;
+        *second_p = weft_redis_connect(worker, uri, &second);
+        weft_redis_close(redis);
+    }
+    weft_worker_destroy(worker);
+    if (context) (void)weft_context_destroy(context);
+    return st;
+}
+
+static int refused(weft_redis_t *redis, weft_worker_t *worker, const char *uri, const char *key) {
+    struct within within = {.redis = redis, .key = key};
+    weft_status_t second = WEFT_OK, st = connect_twice(uri, &second);
+    if (st >= 0) st = weft_redis_get(redis, key, strlen(key), wait_within, &within);
+    if (st < 0) return print_status(st);
+    while (!within.over) (void)weft_worker_wait(worker, -1);
+    printf("second %s, get %s, set %s, del %s, lease %s\n", weft_status_name(second),
+           weft_status_name(within.get), weft_status_name(within.set),
+           weft_status_name(within.delete), weft_status_name(within.lease));
+    return get(redis, key);
+}
+
 static int run(weft_redis_t *redis, weft_worker_t *worker, int argc, char **argv) {
     const char *what = argv[2];
     if (argc == 4 && strcmp(what, "get") == 0) return get(redis, argv[3]);
@@ -255,6 +308,7 @@ static int run(weft_redis_t *redis, weft_worker_t *worker, int argc, char **argv
         return together(redis, worker, argv[3], (size_t)atoi(argv[4]));
     if (argc == 4 && atoi(argv[3]) > 0 && strcmp(what, "mixed") == 0)
         return mix(redis, worker, (size_t)atoi(argv[3]));
+    if (argc == 4 && strcmp(what, "refused") == 0) return refused(redis, worker, argv[1], argv[3]);
     return fputs(usage, stderr), 2;
 }
 

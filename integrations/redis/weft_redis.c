@@ -2,6 +2,7 @@
 #include "weft_redis.h"
 
 #include "protocol.h"
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,6 +23,7 @@ struct weft_redis {
     uint32_t last_number;
     weft_status_t lost; /* OK while the server is there */
     struct large *large;
+    weft_redis_t *next;
 };
 
 /* A payload that is being fetched. */
@@ -164,6 +166,32 @@ static void on_reply(weft_ep_t *ep, weft_am_t *am, void *arg) {
     }
 }
 
+/* ---- clients --------------------------------------------------------------------------------- */
+
+/* Of all threads. A worker has one handler of replies, and so one client. */
+static pthread_mutex_t clients_lock = PTHREAD_MUTEX_INITIALIZER;
+static weft_redis_t *clients;
+
+static weft_status_t add_client(weft_redis_t *redis) {
+    pthread_mutex_lock(&clients_lock);
+    weft_redis_t *other = clients;
+    while (other && other->worker != redis->worker) other = other->next;
+    if (!other) {
+        redis->next = clients;
+        clients = redis;
+    }
+    pthread_mutex_unlock(&clients_lock);
+    return other ? WEFT_ERR_EXISTS : WEFT_OK;
+}
+
+static void remove_client(weft_redis_t *redis) {
+    pthread_mutex_lock(&clients_lock);
+    weft_redis_t **at = &clients;
+    while (*at != redis) at = &(*at)->next;
+    *at = redis->next;
+    pthread_mutex_unlock(&clients_lock);
+}
+
 /* ---- the calls ------------------------------------------------------------------------------- */
 
 static void on_lost(weft_ep_t *ep, weft_status_t status, void *arg) {
@@ -178,11 +206,17 @@ weft_status_t weft_redis_connect(weft_worker_t *worker, const char *uri, weft_re
     if (!redis) return WEFT_ERR_NO_MEMORY;
     redis->worker = worker;
     redis->requests_end = &redis->requests;
+    weft_status_t st = add_client(redis);
+    if (st < 0) {
+        free(redis);
+        return st;
+    }
     weft_ep_params_t params = {.on_error = on_lost, .arg = redis};
-    weft_status_t st = weft_am_handler_set(worker, REDIS_REPLY_ID, on_reply, redis);
+    st = weft_am_handler_set(worker, REDIS_REPLY_ID, on_reply, redis);
     if (st == WEFT_OK) st = weft_connect(worker, uri, &params, &redis->ep);
     if (st < 0) {
         (void)weft_am_handler_set(worker, REDIS_REPLY_ID, NULL, NULL);
+        remove_client(redis);
         free(redis);
         return st;
     }
@@ -197,6 +231,7 @@ void weft_redis_close(weft_redis_t *redis) {
     (void)weft_ep_close(redis->ep, WEFT_CLOSE_FLUSH, NULL);
     for (struct large *large = redis->large; large; large = large->next) large->redis = NULL;
     end_all(redis, WEFT_ERR_CLOSED);
+    remove_client(redis);
     free(redis);
 }
 
@@ -230,18 +265,39 @@ static void on_waited(weft_status_t status, const void *data, size_t len, void *
     if (len) memcpy(w->to, data, len < w->room ? len : w->room);
 }
 
+/* A turn, which a callback cannot have. So nothing is posted that could not be waited for. */
+static weft_status_t may_wait(const weft_redis_t *redis) {
+    if (!redis) return WEFT_ERR_INVALID_PARAM;
+    int handled = weft_worker_progress(redis->worker, 0);
+    return handled < 0 ? (weft_status_t)handled : WEFT_OK;
+}
+
+/* Its reply is ignored. */
+static void withdraw(weft_redis_t *redis, const struct waiting *w) {
+    struct request *request = redis->requests;
+    while (request && request->arg != w) request = request->next;
+    if (!request) return;
+    (void)take_request(redis, request->number);
+    request->answered = true;
+    free_request(request);
+}
+
 static weft_status_t wait_for(weft_redis_t *redis, weft_status_t posted, struct waiting *w) {
-    weft_worker_t *worker = redis ? redis->worker : NULL;
     if (posted < 0) return posted;
-    while (!w->over) (void)weft_worker_wait(worker, -1);
-    return w->status;
+    weft_status_t st = WEFT_OK;
+    while (!w->over && st >= 0) st = weft_worker_wait(redis->worker, -1);
+    if (w->over) return w->status;
+    withdraw(redis, w);
+    return st;
 }
 
 weft_status_t weft_redis_get_wait(weft_redis_t *redis, const void *key, size_t key_len, void *value,
                                   size_t *len_p) {
     if (!len_p || (!value && *len_p)) return WEFT_ERR_INVALID_PARAM;
     struct waiting w = {.to = value, .room = *len_p};
-    weft_status_t st = wait_for(redis, weft_redis_get(redis, key, key_len, on_waited, &w), &w);
+    weft_status_t st = may_wait(redis);
+    if (st < 0) return st;
+    st = wait_for(redis, weft_redis_get(redis, key, key_len, on_waited, &w), &w);
     if (st == WEFT_OK && w.len > w.room) st = WEFT_ERR_TRUNCATED;
     *len_p = w.len;
     return st;
@@ -249,10 +305,14 @@ weft_status_t weft_redis_get_wait(weft_redis_t *redis, const void *key, size_t k
 weft_status_t weft_redis_set_wait(weft_redis_t *redis, const void *key, size_t key_len,
                                   const void *value, size_t len) {
     struct waiting w = {0};
+    weft_status_t st = may_wait(redis);
+    if (st < 0) return st;
     return wait_for(redis, weft_redis_set(redis, key, key_len, value, len, on_waited, &w), &w);
 }
 weft_status_t weft_redis_delete_wait(weft_redis_t *redis, const void *key, size_t key_len) {
     struct waiting w = {0};
+    weft_status_t st = may_wait(redis);
+    if (st < 0) return st;
     return wait_for(redis, weft_redis_delete(redis, key, key_len, on_waited, &w), &w);
 }
 
@@ -270,7 +330,9 @@ weft_status_t weft_redis_lease_wait(weft_redis_t *redis, const void *key, size_t
     char bytes[sizeof(struct leased) + WEFT_RKEY_MAX];
     struct waiting w = {.to = bytes, .room = sizeof bytes};
     if (!lease_p) return WEFT_ERR_INVALID_PARAM;
-    weft_status_t st = post(redis, REDIS_LEASE, key, key_len, NULL, 0, on_waited, &w);
+    weft_status_t st = may_wait(redis);
+    if (st < 0) return st;
+    st = post(redis, REDIS_LEASE, key, key_len, NULL, 0, on_waited, &w);
     st = wait_for(redis, st, &w);
     if (st < 0) return st;
     weft_redis_lease_t *lease = calloc(1, sizeof *lease);

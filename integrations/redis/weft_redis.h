@@ -38,8 +38,11 @@ weft_status_t weft_redis_set(weft_redis_t *redis, const void *key, size_t key_le
 weft_status_t weft_redis_delete(weft_redis_t *redis, const void *key, size_t key_len,
                                 weft_redis_done_fn done, void *arg);
 
-/* They drive the worker until the reply is here. `get`: `*len_p` holds the room and receives the
- * value's length; TRUNCATED if it is larger. */
+/*
+ * They drive the worker until the reply is here. `get`: `*len_p` holds the room and receives the
+ * value's length. Errors: also those of weft_worker_wait, of which BUSY (within a callback) and
+ * WRONG_THREAD send no request; TRUNCATED if the value is larger.
+ */
 weft_status_t weft_redis_get_wait(weft_redis_t *redis, const void *key, size_t key_len, void *value,
                                   size_t *len_p);
 weft_status_t weft_redis_set_wait(weft_redis_t *redis, const void *key, size_t key_len,
@@ -50,7 +53,7 @@ weft_status_t weft_redis_delete_wait(weft_redis_t *redis, const void *key, size_
  * A lease of a value lets the client read it one-sidedly, without the server's processor where the
  * transport can. The lease ends when the key changes, expires or is deleted, and when the server
  * needs the place: a read then ends as REVOKED, and the client leases again. A read that is under
- * way at the change may still return the old value.
+ * way at the change may still return the old value. Both forms drive the worker as those above.
  */
 weft_status_t weft_redis_lease_wait(weft_redis_t *redis, const void *key, size_t key_len,
                                     weft_redis_lease_t **lease_p);

@@ -172,12 +172,24 @@ test_a_fork_that_saves_leaves_the_clients_alone() {
     wait_for grep -q 'Background saving terminated with success' "$folder/log"
 }
 
+# A second client of a worker would get the replies to the first one's requests of the same number.
+test_what_a_client_must_not_do_is_refused() {
+    begin
+    redis set a value >/dev/null
+    expect refused "$(weft refused a)" \
+        $'second WEFT_ERR_EXISTS, get WEFT_ERR_BUSY, set WEFT_ERR_BUSY, del WEFT_ERR_BUSY, lease WEFT_ERR_BUSY\nvalue'
+}
+
+requests() { redis weft.info | sed -n 's/.*requests:\([0-9]*\).*/\1/p'; }
+more_requests_than() { [ "$(requests)" -gt "$1" ]; }
+
 test_clients_that_are_killed_leave_nothing() {
     begin
-    for doing in 'traffic 20' 'batch 10000000' 'mixed 10000000'; do
+    for doing in 'traffic 100' 'batch 10000000' 'mixed 10000000'; do
+        before=$(requests)
         "$built/weft-redis-cli" "$uri" $doing >/dev/null 2>&1 & # itself: a signal to timeout would leave it alive
         client=$!
-        sleep 0.2
+        wait_for more_requests_than $((before + 100))
         kill -9 $client || fail "the client of $doing has ended"
         code=0
         wait $client 2>/dev/null || code=$?
