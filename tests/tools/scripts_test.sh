@@ -38,4 +38,35 @@ test_what_is_no_stage_is_named() {
     has errors "$(cat "$scratch/err")" '-n needs a value'
 }
 
+test_the_stages_run_in_the_order_that_is_told() {
+    told=$(tools/test --help | sed -n '/all of them in this order/,/^and, not/s/^  \([a-z][a-z]*\)  *[^ ].*/\1/p' | tr '\n' ' ')
+    expect order "$told" "$(sed -n 's/.*|| stages=(\(.*\))$/\1/p' tools/test) "
+}
+
+# changed FILE…: what `tools/test --changed` would run, by a Bazel that has a test in each folder, and one in tests/ itself.
+changed() {
+    local tested="adapters core examples failover fsm integrations mutants python random reactor runtime sim tools transports"
+    bazel() { printf '//tests:%s/x_test\n' $tested && echo //tests:core/y_test //tests/fuzz/live:live_test //tests:words_test | tr ' ' '\n'; }
+    eval "$(sed -n '/^changed_targets()/,/^}/p' tools/test)"
+    changed_targets "$@" | sed 's,^//tests[:/],,; s,/x_test$,,' | tr '\n' ' '
+}
+
+test_a_change_runs_the_tests_that_it_can_break() {
+    local all='adapters core examples failover fsm integrations mutants python random reactor runtime sim tools transports core/y_test fuzz/live:live_test words_test '
+    local beside='core/y_test fuzz/live:live_test words_test '
+    expect transports "$(changed transports/tcp/tcp.c)" \
+        "adapters core examples failover integrations mutants python random runtime sim tools transports $beside"
+    expect endpoints "$(changed endpoints/core/endpoint.c)" \
+        "adapters core examples failover integrations mutants python random runtime sim tools $beside"
+    expect runtime "$(changed runtime/graph.c)" 'examples integrations mutants python random runtime sim tools fuzz/live:live_test words_test '
+    expect python "$(changed python/src/worker.c)" 'python words_test '
+    expect integrations "$(changed integrations/redis/module.c)" 'integrations words_test '
+    expect 'one test' "$(changed tests/core/y_test.c)" 'core/y_test words_test '
+    expect 'a folder' "$(changed tests/python/cases.py)" 'python words_test '
+    expect text "$(changed README.md)" 'words_test '
+    for file in include/weft/am.h tests/harness.h tests/support/streams.h bazel/weft.bzl a_new_room/x.c; do
+        expect "$file" "$(changed "$file")" "$all"
+    done
+}
+
 run_tests
