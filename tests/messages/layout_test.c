@@ -203,10 +203,9 @@ TEST_EACH(a_refused_pack_ends_the_send_and_is_no_message) {
     two_down(&t);
 }
 
-TEST_EACH(a_pack_refused_half_way_withdraws_the_message) {
+static void refuse_half_way(const char *transport, weft_status_t refuses, weft_status_t received) {
     struct two t;
-    struct form out = {
-        .bytes = from, .len = ROOM, .refuses = WEFT_ERR_QUOTA, .refuses_at = ROOM / 2};
+    struct form out = {.bytes = from, .len = ROOM, .refuses = refuses, .refuses_at = ROOM / 2};
     struct form in = {.bytes = to, .len = ROOM};
     struct tally sent = {0}, got = {0};
     two_up(&t, transport);
@@ -214,29 +213,19 @@ TEST_EACH(a_pack_refused_half_way_withdraws_the_message) {
              WEFT_IN_PROGRESS);
     CHECK_EQ(weft_tag_send(t.ep, 1, FORM(&out), LAID(&form_layout, &sent)), WEFT_IN_PROGRESS);
     UNTIL(&t, sent.calls && got.calls);
-    CHECK_EQ(sent.status, WEFT_ERR_QUOTA);
-    CHECK_EQ(got.status, WEFT_ERR_QUOTA); /* the cause, and no cancel */
+    CHECK_EQ(sent.status, refuses);
+    CHECK_EQ(got.status, received);
     CHECK(settled(&out, 1) && settled(&in, 1) && in.at > 0 && in.at < ROOM);
     CHECK(t.errors == 0 && t.back_errors == 0);
     two_down(&t);
 }
 
+TEST_EACH(a_pack_refused_half_way_withdraws_the_message) {
+    refuse_half_way(transport, WEFT_ERR_QUOTA, WEFT_ERR_QUOTA); /* the cause, and no cancel */
+}
+
 TEST_EACH(that_a_message_is_truncated_only_its_receiver_reports) {
-    struct two t;
-    struct form out = {
-        .bytes = from, .len = ROOM, .refuses = WEFT_ERR_TRUNCATED, .refuses_at = ROOM / 2};
-    struct form in = {.bytes = to, .len = ROOM};
-    struct tally sent = {0}, got = {0};
-    two_up(&t, transport);
-    CHECK_EQ(weft_tag_recv(two_b(&t), 1, 0, FORM(&in), NULL, LAID(&form_layout, &got)),
-             WEFT_IN_PROGRESS);
-    CHECK_EQ(weft_tag_send(t.ep, 1, FORM(&out), LAID(&form_layout, &sent)), WEFT_IN_PROGRESS);
-    UNTIL(&t, sent.calls && got.calls);
-    CHECK_EQ(sent.status, WEFT_ERR_TRUNCATED);
-    CHECK_EQ(got.status, WEFT_ERR_CANCELLED);
-    CHECK(settled(&out, 1) && settled(&in, 1) && in.at > 0 && in.at < ROOM);
-    CHECK(t.errors == 0 && t.back_errors == 0);
-    two_down(&t);
+    refuse_half_way(transport, WEFT_ERR_TRUNCATED, WEFT_ERR_CANCELLED);
 }
 
 TEST_EACH(a_refused_unpack_ends_the_receive_alone) {
