@@ -147,8 +147,8 @@ TEST(a_worker_ends_while_a_message_of_an_agreement_arrives) {
     weft_op_t op = {.done = note_end, .arg = &sent, .flags = WEFT_AM_RENDEZVOUS};
     CHECK(send_as(weft__team_ep(c.rank[1].team, 0), COLL_WIRE_AGREE, &wire, bytes, sizeof bytes,
                   &op) >= 0);
-    double end = now_s() + 20;
-    while (count("am.received") == before && now_s() < end) {
+    double end = test_now() + 20;
+    while (count("am.received") == before && test_now() < end) {
         weft_worker_progress(c.rank[0].worker, 0);
         if (count("am.received") == before) weft_worker_progress(c.rank[1].worker, 0);
     }
@@ -182,8 +182,8 @@ TEST(long_messages_of_agreements_are_bounded) {
         CHECK(send_as(to_first, COLL_WIRE_AGREE, &wire, bytes, sizeof bytes, &op) >= 0);
     }
     for (int i = 0; i < 50; i++) weft_worker_progress(c.rank[1].worker, 0); /* all leave */
-    double end = now_s() + 20;
-    while (count("am.received") < before + OFFERS && now_s() < end)
+    double end = test_now() + 20;
+    while (count("am.received") < before + OFFERS && test_now() < end)
         weft_worker_progress(c.rank[0].worker, 0);
     CHECK_EQ(count("am.received"), before + OFFERS);
     CHECK_EQ(n_incoming(registry), AGREE_INCOMING_MOST);
@@ -205,8 +205,8 @@ TEST(a_long_message_of_an_agreement_that_finds_no_memory_is_dropped) {
     weft_op_t op = {.done = note_end, .arg = &sent, .flags = WEFT_AM_RENDEZVOUS};
     CHECK(send_as(weft__team_ep(c.rank[1].team, 0), COLL_WIRE_AGREE, &wire, bytes, sizeof bytes,
                   &op) >= 0);
-    double end = now_s() + 20;
-    while (count("am.received") == before && now_s() < end) {
+    double end = test_now() + 20;
+    while (count("am.received") == before && test_now() < end) {
         weft_worker_progress(c.rank[1].worker, 0);
         weft__alloc_fail_run(1, 1000);
         weft_worker_progress(c.rank[0].worker, 0);
@@ -237,8 +237,8 @@ TEST(a_decision_before_the_call_leaves_no_deadline) {
     UNTIL(&c, c.rank[0].outcome_calls);
     CHECK_EQ(c.rank[0].outcome, WEFT_ERR_PEER_FAILED);
     crew_close_teams(&c);
-    double end = now_s() + 0.3;
-    while (now_s() < end) crew_turn(&c);
+    double end = test_now() + 0.3;
+    while (test_now() < end) crew_turn(&c);
     crew_down(&c);
 }
 

@@ -2,6 +2,7 @@
 #include "processes.h"
 #include <collectives/segment.h>
 
+#include <tests/support/clock.h>
 #include <time.h>
 
 static const char by_lines_only[] =
@@ -146,12 +147,6 @@ static void gather_and_exit(struct process *p) {
     _exit(0);
 }
 
-static double now_s(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 static void set_flag(weft_status_t status, void *arg) {
     *(bool *)arg = true;
 }
@@ -202,7 +197,7 @@ static void leave_beside_a_death(struct process *p) {
     while (weft_worker_count(p->worker, "am.received") == received) weft_worker_wait(p->worker, 1);
     atomic_store(&p->page->through, 1);
     /* The end of rank 1 is noticed. */
-    for (double end = now_s() + 0.2; now_s() < end;) weft_worker_wait(p->worker, 1);
+    for (double end = test_now() + 0.2; test_now() < end;) weft_worker_wait(p->worker, 1);
     if (closed) _exit(62);
     atomic_store(&p->page->go, 1);
     while (!closed) weft_worker_wait(p->worker, 1);
@@ -477,12 +472,12 @@ static void split_beside_a_death(struct process *p) {
         kill(self, SIGKILL);
         _exit(0);
     }
-    double begin = now_s();
+    double begin = test_now();
     weft_status_t st = weft_team_split_wait(p->team, p->rank % 2, p->rank, &half);
     do
         if (st == WEFT_OK) st = weft_allreduce_wait(half, &one, &sum, 1, WEFT_INT32, WEFT_SUM);
     while (with_victim && st == WEFT_OK);
-    if (now_s() - begin > 15) _exit(41);
+    if (test_now() - begin > 15) _exit(41);
     if (with_victim && st != WEFT_ERR_PEER_FAILED && st != WEFT_ERR_PROTOCOL) _exit(42);
     if (st == WEFT_OK && sum != SPLITTERS / 2) _exit(43);
     p->page->outcome[p->rank] = st;
@@ -522,7 +517,7 @@ static void on_answer(weft_ep_t *ep, weft_am_t *am, void *arg) {
 }
 
 static uint64_t wall_ns(void) {
-    return (uint64_t)(now_s() * 1e9);
+    return (uint64_t)(test_now() * 1e9);
 }
 static int by_size(const void *a, const void *b) {
     uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;

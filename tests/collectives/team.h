@@ -6,7 +6,7 @@
 #include "../network.h"
 #include <stdbool.h>
 #include <stdint.h>
-#include <time.h>
+#include <tests/support/clock.h>
 #include <weft/weft.h>
 
 #ifndef CREW_MOST /* a test of larger teams says so before */
@@ -45,12 +45,6 @@ struct crew {
     struct copy_ctl copy_ctl;
     struct rank rank[MOST_RANKS];
 };
-
-static inline double now_s(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
 
 static inline weft_status_t copy_ctl_allgather(void *arg, weft_worker_t *worker, const void *mine,
                                                size_t len, void *all, weft_done_fn done,
@@ -95,11 +89,11 @@ static inline bool crew_turn(struct crew *c) {
 }
 
 /* Drives all until `cond`; fails the test after a minute. */
-#define UNTIL(crew, cond)                                                  \
-    do {                                                                   \
-        double until_end = now_s() + 60;                                   \
-        while (!(cond) && now_s() < until_end) test_idle(crew_turn(crew)); \
-        CHECK(cond);                                                       \
+#define UNTIL(crew, cond)                                                     \
+    do {                                                                      \
+        double until_end = test_now() + 60;                                   \
+        while (!(cond) && test_now() < until_end) test_idle(crew_turn(crew)); \
+        CHECK(cond);                                                          \
     } while (0)
 
 static inline void on_team_ready(weft_team_t *team, weft_status_t status, void *arg) {

@@ -24,7 +24,7 @@ TEST(a_creation_that_no_one_joins_ends_by_its_deadline) {
     crew_workers(&c, 2, "self,shm", NULL, 0);
     copy_ctl_make(&c.copy_ctl, 2);
     c.rank[0].ready = WEFT_IN_PROGRESS;
-    double start = now_s();
+    double start = test_now();
     CHECK_EQ(weft_team_create(c.rank[0].worker,
                               &(weft_team_params_t){.exchange = &c.copy_ctl.exchange[0],
                                                     .on_ready = on_team_ready,
@@ -34,7 +34,7 @@ TEST(a_creation_that_no_one_joins_ends_by_its_deadline) {
              WEFT_OK);
     UNTIL(&c, c.rank[0].ready != WEFT_IN_PROGRESS);
     CHECK_EQ(c.rank[0].ready, WEFT_ERR_TIMED_OUT);
-    CHECK(now_s() - start > 0.045);
+    CHECK(test_now() - start > 0.045);
     CHECK(c.copy_ctl.seat[0].cancelled);
     CHECK_EQ(weft_barrier(c.rank[0].team, NULL), WEFT_ERR_TIMED_OUT);
     crew_down(&c);
@@ -389,10 +389,10 @@ TEST(a_team_names_its_own_deadline) {
 TEST(the_deadline_of_a_collective_ends_with_it) {
     struct crew c;
     crew_up(&c, 2, "self,shm", "coll.timeout", "1500ms");
-    double start = now_s();
+    double start = test_now();
     EVERYBODY(&c, weft_barrier(me->team, OP_OF(me)));
     for (uint32_t r = 0; r < 2; r++) CHECK_EQ(c.rank[r].outcome, WEFT_OK);
-    while (now_s() - start < 1.6) crew_turn(&c);
+    while (test_now() - start < 1.6) crew_turn(&c);
     EVERYBODY(&c, weft_barrier(me->team, OP_OF(me)));
     for (uint32_t r = 0; r < 2; r++) CHECK_EQ(c.rank[r].outcome, WEFT_OK);
     crew_down(&c);

@@ -49,7 +49,7 @@ static void close_client(struct client *c) {
 }
 
 static void drive_until(struct client *c, const int *count) {
-    for (double end = two_now() + test_timeout(SOON); !*count && two_now() < end;)
+    for (double end = test_now() + test_timeout(SOON); !*count && test_now() < end;)
         weft_worker_progress(c->worker, 0);
 }
 
@@ -60,7 +60,7 @@ static weft_status_t connect_to(struct client *c, const char *uri) {
     c->errors = 0;
     weft_status_t st = weft_connect(c->worker, uri, &params, &ep);
     if (st != WEFT_OK) return st;
-    for (double end = two_now() + test_timeout(SOON); !c->errors && !c->ready && two_now() < end;)
+    for (double end = test_now() + test_timeout(SOON); !c->errors && !c->ready && test_now() < end;)
         weft_worker_progress(c->worker, 0);
     return c->errors ? c->error : c->ready ? WEFT_OK : WEFT_IN_PROGRESS;
 }
@@ -124,7 +124,7 @@ static void serve(const char *where, int to) {
         _exit(1);
     snprintf(notified.uri, sizeof notified.uri, "%s", weft_listener_uri(listener));
     if (write(to, &notified, sizeof notified) != sizeof notified) _exit(1);
-    for (double begin = two_now(); !notified.child || two_now() < begin + 60;) {
+    for (double begin = test_now(); !notified.child || test_now() < begin + 60;) {
         weft_worker_wait(c.worker, 20);
         if (!notified.child && accepted) {
             notified.child = child_that_stays();

@@ -56,8 +56,8 @@ static void handed_over(struct generations *g, int turns) {
         if (i == turns) weft_listener_close(g->old_listener);
         turn(g);
     }
-    double end = two_now() + test_timeout(20);
-    while (g->t.ready + g->t.errors < CLIENTS && two_now() < end) turn(g);
+    double end = test_now() + test_timeout(20);
+    while (g->t.ready + g->t.errors < CLIENTS && test_now() < end) turn(g);
     if (g->t.errors) printf("  %s\n", weft_status_name(g->t.error));
     CHECK_EQ(g->t.errors, 0);
     CHECK_EQ(g->t.ready, CLIENTS);
@@ -129,12 +129,12 @@ TEST(a_connected_client_reaches_the_next_generation) {
     weft_listener_close(g.old_listener);
     for (int i = 1; i < 3; i++) CHECK_EQ(weft_connect(g.t.a, uri, &ours, &ep[i]), WEFT_OK);
     CHECK(weft_tag_send(ep[1], 7, NULL, 0, NULL) >= 0); /* waits for the peer's half */
-    double end = two_now() + test_timeout(20);
-    while (g.t.ready + g.t.errors < 3 && two_now() < end) turn(&g);
+    double end = test_now() + test_timeout(20);
+    while (g.t.ready + g.t.errors < 3 && test_now() < end) turn(&g);
     CHECK_EQ(g.t.errors, 0);
     CHECK_EQ(g.at_old, 1);
     CHECK_EQ(g.at_next, 2);
-    while (weft_tag_probe(g.next, 7, ~0ull, NULL) != WEFT_OK && two_now() < end) turn(&g);
+    while (weft_tag_probe(g.next, 7, ~0ull, NULL) != WEFT_OK && test_now() < end) turn(&g);
     CHECK_EQ(weft_tag_probe(g.next, 7, ~0ull, NULL), WEFT_OK);
     CHECK_EQ(weft_ep_describe(ep[2], &info), WEFT_OK);
     CHECK_EQ(info.n_endpoints, 2);
@@ -175,9 +175,9 @@ static void two_servers_go(int listener_at, int worker_at) {
         if (g.next) weft_worker_progress(g.next, 0);
         if (i >= worker_at) weft_worker_progress(last, 0);
     }
-    double end = two_now() + test_timeout(20);
+    double end = test_now() + test_timeout(20);
     while ((!g.t.ready && !g.t.errors) || g.next) {
-        CHECK(two_now() < end);
+        CHECK(test_now() < end);
         weft_worker_progress(g.t.a, 0);
         weft_worker_progress(g.t.b, 0);
         if (g.next) weft_worker_progress(g.next, 0);

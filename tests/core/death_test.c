@@ -17,7 +17,7 @@ static void on_error(weft_ep_t *ep, weft_status_t status, void *arg) {
     struct grave *g = arg;
     g->errors++;
     g->error = status;
-    g->at = two_now();
+    g->at = test_now();
 }
 static int ready;
 static void on_ready(weft_ep_t *ep, void *arg) {
@@ -62,12 +62,12 @@ static void kill_peer(const char *transport, bool busy) {
                  g.worker, child.address, (size_t)child.len,
                  &(weft_ep_params_t){.on_ready = on_ready, .on_error = on_error, .arg = &g}, &ep),
              0);
-    double end = two_now() + test_timeout(20);
-    while (!ready && two_now() < end) weft_worker_progress(g.worker, 0);
+    double end = test_now() + test_timeout(20);
+    while (!ready && test_now() < end) weft_worker_progress(g.worker, 0);
     CHECK(ready);
     for (int i = 0; i < 10; i++)
         CHECK(weft_am_send(ep, 1, NULL, 0, &(weft_iov_t){big, 20}, 1, NULL) >= 0);
-    while (answers < 10 && two_now() < end) weft_worker_progress(g.worker, 0);
+    while (answers < 10 && test_now() < end) weft_worker_progress(g.worker, 0);
     CHECK_EQ(answers, 10);
 
     int sent = 0;
@@ -77,11 +77,11 @@ static void kill_peer(const char *transport, bool busy) {
     CHECK_EQ(weft_tag_recv(g.worker, 7, UINT64_MAX, &(weft_iov_t){in, 10}, 1, NULL, OP(&receives)),
              WEFT_IN_PROGRESS);
     CHECK_EQ(sent, busy ? 8 : 0);
-    for (double rest = two_now() + 0.3; !busy && two_now() < rest;)
+    for (double rest = test_now() + 0.3; !busy && test_now() < rest;)
         weft_worker_progress(g.worker, 0);
-    double killed = two_now();
+    double killed = test_now();
     kill(child.pid, SIGKILL);
-    while (!g.errors && two_now() < killed + test_timeout(20)) weft_worker_wait(g.worker, 10);
+    while (!g.errors && test_now() < killed + test_timeout(20)) weft_worker_wait(g.worker, 10);
     CHECK_EQ(g.errors, 1);
     CHECK_EQ(g.error, WEFT_ERR_PEER_FAILED);
     printf("  %s: noticed after %.2f ms\n", transport, (g.at - killed) * 1e3);

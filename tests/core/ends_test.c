@@ -199,9 +199,9 @@ static void meet(const char *transport, enum kind kind, enum way way, weft_setti
         if (m.t.a && way != DEADLINE) CHECK_EQ(m.op.calls, before); /* never inside the call */
         /* First this side alone: a peer that stands still holds up nothing but what it may be
          * touching. */
-        double limit = two_now() + 0.3;
+        double limit = test_now() + 0.3;
         if (m.t.a && must_end(&m))
-            while (!m.op.calls && two_now() < limit) turn_a(&m, 1);
+            while (!m.op.calls && test_now() < limit) turn_a(&m, 1);
         if (must_end(&m) && m.t.a) UNTIL(&m.t, m.op.calls == 1);
         /* Who was promised the rest of it waits no more. */
         if (kind == HALF_WAY && m.t.a && way != PEER_CLOSES && way != PEER_GONE)

@@ -74,7 +74,7 @@ static void posted(struct player *p, weft_status_t st, struct tally *t) {
     } while (0)
 
 static void finish(struct player *p, struct tally *t) {
-    for (double end = two_now() + test_timeout(60); two_now() < end;) {
+    for (double end = test_now() + test_timeout(60); test_now() < end;) {
         lock(p->table);
         bool over = t->calls;
         unlock(p->table);

@@ -66,8 +66,8 @@ static void child(int out, const void *arg) {
     weft_status_t st = weft_tag_recv(s.worker, 2, UINT64_MAX, NULL, 0, NULL, OP(&received));
     while (st == WEFT_IN_PROGRESS && !received.calls) side_turn(&s);
     /* What goes by datagrams has been sent when this side has acknowledged it. */
-    double acknowledged = two_now() + (strcmp(death->transport, "rdma_ud") ? 0 : 0.1);
-    while (two_now() < acknowledged) side_turn(&s);
+    double acknowledged = test_now() + (strcmp(death->transport, "rdma_ud") ? 0 : 0.1);
+    while (test_now() < acknowledged) side_turn(&s);
     post(&s, death->sends, &second);
     for (int i = 0; i < death->turns; i++) weft_worker_progress(s.worker, 1);
     kill(getpid(), SIGKILL);
@@ -80,16 +80,16 @@ static void die_after(const char *transport, bool child_sends, int turns) {
     child_start(&c, child, &(struct death){transport, child_sends, turns});
     open_ends(&s, transport);
     child_dial(&c, &s);
-    double end = two_now() + test_timeout(60);
+    double end = test_now() + test_timeout(60);
     post(&s, !child_sends, &first);
-    while (!first.calls && two_now() < end) side_turn(&s);
+    while (!first.calls && test_now() < end) side_turn(&s);
     CHECK_EQ(first.status, WEFT_OK);
     /* its sender knows no more than that it has left */
     CHECK(weft_tag_send(s.ep, 2, NULL, 0, NULL) >= 0);
     bool posted = may_post(&s, !child_sends, &second);
-    while (!s.errors && two_now() < end) side_turn(&s);
+    while (!s.errors && test_now() < end) side_turn(&s);
     CHECK_EQ(s.errors, 1);
-    while (!child_sends && posted && !second.calls && two_now() < end) side_turn(&s);
+    while (!child_sends && posted && !second.calls && test_now() < end) side_turn(&s);
     if (!child_sends && posted) CHECK_EQ(second.calls, 1);
     CHECK(WIFSIGNALED(child_end(&c)));
     if (child_sends && second.calls && second.status == WEFT_OK)
@@ -123,10 +123,10 @@ TEST(killed_in_a_read_of_its_memory) {
 TEST(killed_while_it_writes_or_is_written_to) {
     setenv("WEFT_SHM_COPY", "staged", 1);
     exposes = true;
-    double end = two_now() + test_timeout(20);
+    double end = test_now() + test_timeout(20);
     do die_at_every_phase("shm");
     /* a survivor that had no processor did neither */
-    while (!(written && asked) && two_now() < end);
+    while (!(written && asked) && test_now() < end);
     exposes = false;
     CHECK(written > 0 && asked > 0);
 }
@@ -161,8 +161,8 @@ TEST(more_than_4_gib_in_one_message_over_shm) {
     CHECK_EQ(weft_tag_recv(two_b(&t), 1, UINT64_MAX, in, N, &info, OP(&received)),
              WEFT_IN_PROGRESS);
     CHECK_EQ(weft_tag_send(t.ep, 1, out, N, OP(&sent)), WEFT_IN_PROGRESS);
-    double end = two_now() + 200;
-    while ((!sent.calls || !received.calls) && two_now() < end) two_turn(&t);
+    double end = test_now() + 200;
+    while ((!sent.calls || !received.calls) && test_now() < end) two_turn(&t);
     CHECK(sent.calls == 1 && received.calls == 1);
     CHECK(sent.status == WEFT_OK && received.status == WEFT_OK);
     CHECK(info.len == len && len > UINT32_MAX);

@@ -85,13 +85,13 @@ TEST(a_flush_ends_at_its_deadline_before_a_peer_that_stands_still) {
                WEFT_OK)
             n++;
         if (st == WEFT_IN_PROGRESS) weft_request_cancel(request);
-        for (double until = two_now() + 0.3; two_now() < until;) weft_worker_progress(t.a, 0);
+        for (double until = test_now() + 0.3; test_now() < until;) weft_worker_progress(t.a, 0);
     }
     CHECK_EQ(st, WEFT_IN_PROGRESS);
-    double begun = two_now();
+    double begun = test_now();
     CHECK_EQ(weft_ep_flush(t.ep, &(weft_op_t){.done = tally, .arg = &flushed, .deadline_ms = 30}),
              WEFT_IN_PROGRESS);
-    while (!flushed.calls && two_now() < begun + 20) weft_worker_progress(t.a, 0);
+    while (!flushed.calls && test_now() < begun + 20) weft_worker_progress(t.a, 0);
     CHECK_EQ(flushed.status, WEFT_ERR_TIMED_OUT);
     CHECK_EQ(flushed.calls, 1);
     /* And another one is answered when the peer goes on. */
@@ -110,11 +110,11 @@ TEST_EACH(a_close_ends_at_its_deadline_before_the_connection) {
     two_workers(&t, transport, settings, 2);
     two_dial(&t);
     CHECK_EQ(weft_am_send(t.ep, 1, NULL, 0, &(weft_iov_t){"x", 1}, 1, OP(&sent)), WEFT_IN_PROGRESS);
-    double begun = two_now();
+    double begun = test_now();
     CHECK_EQ(weft_ep_close(t.ep, WEFT_CLOSE_FLUSH,
                            &(weft_op_t){.done = tally, .arg = &closed, .deadline_ms = 30}),
              WEFT_IN_PROGRESS);
-    while (!closed.calls && two_now() < begun + 20) weft_worker_progress(t.a, 0);
+    while (!closed.calls && test_now() < begun + 20) weft_worker_progress(t.a, 0);
     CHECK_EQ(closed.status, WEFT_ERR_TIMED_OUT);
     CHECK_EQ(sent.calls, 1);
     CHECK_EQ(sent.status, WEFT_ERR_TIMED_OUT);
@@ -134,7 +134,7 @@ TEST_EACH(who_gives_up_connecting_leaves_no_half) {
     params.arg = &t;
     CHECK_EQ(weft_worker_address(t.b, address, &len), 0);
     CHECK_EQ(weft_connect_address(t.a, address, len, &params, &late), 0);
-    for (double until = two_now() + 20; !t.errors && two_now() < until;)
+    for (double until = test_now() + 20; !t.errors && test_now() < until;)
         weft_worker_progress(t.a, 0);
     CHECK_EQ(t.error, WEFT_ERR_TIMED_OUT);
     UNTIL(&t, t.endpoints == 2);
@@ -152,7 +152,7 @@ TEST(an_acceptor_that_is_always_late_receives_the_first_words) {
         struct two t;
         two_workers(&t, "tcp", little, 1);
         two_dial(&t);
-        for (double end = two_now() + test_timeout(20); !t.ready && two_now() < end;) {
+        for (double end = test_now() + test_timeout(20); !t.ready && test_now() < end;) {
             for (int i = 0; i < 100; i++) weft_worker_progress(t.a, 0);
             usleep(11000);
             weft_worker_progress(t.b, late);
@@ -285,7 +285,7 @@ TEST(receives_that_took_an_offer_are_kept_by_its_number_until_they_end) {
         CHECK_EQ(weft_am_send(t.ep, 1, NULL, 0, &(weft_iov_t){large, LARGE}, 1, &op),
                  WEFT_IN_PROGRESS);
     }
-    for (double end = two_now() + test_timeout(20); asked < OFFERS && two_now() < end;)
+    for (double end = test_now() + test_timeout(20); asked < OFFERS && test_now() < end;)
         weft_worker_progress(t.b, 0);
     CHECK_EQ(asked, OFFERS);
     CHECK_EQ(n_takers(t.b), OFFERS);

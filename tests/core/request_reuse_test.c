@@ -5,7 +5,7 @@
 /* ---- a deadline */
 
 static void drive_for(struct two *t, double seconds) {
-    for (double end = two_now() + seconds; two_now() < end;) two_turn(t);
+    for (double end = test_now() + seconds; test_now() < end;) two_turn(t);
 }
 
 /* Both have a deadline, so that neither is a plain receive: these keep no timer. */

@@ -66,7 +66,7 @@ static void send_all(struct two *t, struct tally *c, char *bytes) {
 }
 
 static void drive_one(weft_worker_t *worker, double seconds) {
-    for (double end = two_now() + seconds; two_now() < end;) {
+    for (double end = test_now() + seconds; test_now() < end;) {
         struct timespec ms = {0, 1000000};
         weft_worker_progress(worker, 0);
         nanosleep(&ms, NULL);
@@ -105,10 +105,10 @@ static void vanish(const int *fd, int n) {
 /* How long until it is known, from `begin`. The kernel counts the time by its own clock, also
  * where the test's clock is ten times as fast (tools/test slow). */
 static double until_lost(struct two *t, double begin) {
-    while (!t->errors && two_now() < begin + test_timeout(100)) test_idle(two_turn(t));
+    while (!t->errors && test_now() < begin + test_timeout(100)) test_idle(two_turn(t));
     CHECK_EQ(t->errors, 1);
     CHECK_EQ(t->error, WEFT_ERR_PEER_FAILED);
-    return two_now() - begin;
+    return test_now() - begin;
 }
 
 TEST(a_host_that_vanishes_while_nothing_is_sent_is_found) {
@@ -117,7 +117,7 @@ TEST(a_host_that_vanishes_while_nothing_is_sent_is_found) {
     drive_one(t.a, 0.3);
     drive_one(t.b, 0.1);
     vanish(fd, n);
-    until_lost(&t, two_now());
+    until_lost(&t, test_now());
     two_down(&t);
 }
 
@@ -125,7 +125,7 @@ TEST(a_host_that_vanishes_is_found_by_what_is_sent) {
     struct two t;
     int fd[64], n = all_connected(&t, fd, "1s");
     vanish(fd, n);
-    double sent = two_now();
+    double sent = test_now();
     CHECK_EQ(weft_am_send(t.ep, BYTES, NULL, 0, NULL, 0, NULL), 0);
     double took = until_lost(&t, sent);
     CHECK(took >= 0.9);
@@ -143,8 +143,8 @@ TEST(a_host_that_vanishes_behind_a_closed_window_is_found) {
     drive_one(t.a, 1.2);
     CHECK_EQ(t.errors, 0);
     vanish(fd, n);
-    double begin = two_now();
-    while (!t.errors && two_now() < begin + test_timeout(20)) drive_one(t.a, 0.01);
+    double begin = test_now();
+    while (!t.errors && test_now() < begin + test_timeout(20)) drive_one(t.a, 0.01);
     CHECK_EQ(t.errors, 1);
     CHECK_EQ(t.error, WEFT_ERR_PEER_FAILED);
     UNTIL(&t, c.calls == MESSAGES);

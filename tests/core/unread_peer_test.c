@@ -70,8 +70,8 @@ static void begin(struct two *t, const weft_setting_t *settings, size_t n) {
 
 /* The peer does not read meanwhile. */
 static bool soon(struct two *t, int ended) {
-    double end = two_now() + test_timeout(SOON);
-    while (n_ended < ended && two_now() < end) weft_worker_progress(t->a, 0);
+    double end = test_now() + test_timeout(SOON);
+    while (n_ended < ended && test_now() < end) weft_worker_progress(t->a, 0);
     return n_ended == ended;
 }
 
@@ -239,8 +239,8 @@ BOTH_MODES(deadlines_of_streams_are_kept) {
         weft_op_t recv = {.done = tally, .arg = &c, .request_p = &request};
         weft_status_t st = weft_stream_recv(t.back, &(weft_iov_t){in, sizeof in}, 1, &len, &recv);
         /* Turns count, too: this process may stand still for all of the time. */
-        double end = two_now() + 0.3;
-        for (int n = 0; st == WEFT_IN_PROGRESS && !c.calls && (n < 1000 || two_now() < end); n++)
+        double end = test_now() + 0.3;
+        for (int n = 0; st == WEFT_IN_PROGRESS && !c.calls && (n < 1000 || test_now() < end); n++)
             two_turn(&t);
         if (st == WEFT_IN_PROGRESS && !c.calls) {
             weft_request_cancel(request);
@@ -320,10 +320,10 @@ TEST(a_region_is_released_though_its_reader_stopped_reading) {
     CHECK_EQ(weft_get(t.back, got, LARGE, (uint64_t)(uintptr_t)memory, rkey, OP(&c)),
              WEFT_IN_PROGRESS);
     for (int i = 0; i < 5; i++) weft_worker_progress(t.b, 0);
-    for (double end = two_now() + 0.2; two_now() < end;) weft_worker_progress(t.a, 0);
+    for (double end = test_now() + 0.2; test_now() < end;) weft_worker_progress(t.a, 0);
     weft_status_t st = weft_mem_release(mem, OP(&released));
-    for (double end = two_now() + test_timeout(SOON);
-         st == WEFT_IN_PROGRESS && !released.calls && two_now() < end;)
+    for (double end = test_now() + test_timeout(SOON);
+         st == WEFT_IN_PROGRESS && !released.calls && test_now() < end;)
         weft_worker_progress(t.a, 0);
     CHECK(st == WEFT_OK || released.calls == 1);
     memset(memory, 0xee, LARGE);
@@ -342,7 +342,7 @@ BOTH_MODES(an_abort_gives_all_memory_back) {
     send_messages(&t, 0);
     CHECK_EQ(weft_ep_close(t.ep, WEFT_CLOSE_ABORT, OP(&closed)), WEFT_IN_PROGRESS);
     CHECK(soon(&t, N));
-    for (double end = two_now() + test_timeout(SOON); !closed.calls && two_now() < end;)
+    for (double end = test_now() + test_timeout(SOON); !closed.calls && test_now() < end;)
         weft_worker_progress(t.a, 0);
     CHECK_EQ(closed.calls, 1);
     CHECK_EQ(sends[N - 1].c.status, WEFT_ERR_CLOSED);

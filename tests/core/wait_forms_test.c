@@ -110,7 +110,7 @@ static void from_a_threads_callback(weft_callbacks_t callbacks) {
     open_word(p.a, p.to_a);
     CHECK_EQ(weft_worker_start_thread(p.b, &(weft_thread_params_t){.callbacks = callbacks}), 0);
     CHECK_EQ(weft_am_send(p.to_b, ECHO, NULL, 0, NULL, 0, NULL), 0);
-    for (double end = two_now() + 60; !tried && two_now() < end; weft_worker_progress(p.a, 0))
+    for (double end = test_now() + 60; !tried && test_now() < end; weft_worker_progress(p.a, 0))
         if (callbacks == WEFT_CALLBACKS_POLLED)
             CHECK(weft_worker_wait(p.b, 1) >= WEFT_ERR_TIMED_OUT);
     CHECK(tried);
@@ -169,9 +169,9 @@ static void wait_among_signals(bool own_thread) {
     weft_status_t st;
     while ((st = weft_worker_wait(t.a, 0)) == WEFT_OK) continue;
     CHECK_EQ(st, WEFT_ERR_TIMED_OUT);
-    double begin = two_now();
-    while (weft_worker_wait(t.a, 50) == WEFT_OK) begin = two_now();
-    CHECK(two_now() - begin > 0.045); /* not before its time */
+    double begin = test_now();
+    while (weft_worker_wait(t.a, 50) == WEFT_OK) begin = test_now();
+    CHECK(test_now() - begin > 0.045); /* not before its time */
 
     CHECK_EQ(setitimer(ITIMER_REAL, &never, NULL), 0);
     weft_worker_destroy(t.a);

@@ -5,6 +5,7 @@
 #include <talloc.h>
 #include <tests/collectives/team.h>
 #include <tests/cuda/device.h>
+#include <tests/support/clock.h>
 #include <transports/cuda/kernels.h>
 
 enum { MOST = 4, COUNT = 6000, BYTES = MOST * COUNT * 4 };
@@ -376,12 +377,6 @@ TEST(a_cancel_waits_for_devices_at_work) {
 }
 
 /* A member that is late is named by the deadline; no device has begun. */
-static double seconds(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
-}
-
 /* The end of the device's work is an event: until then the worker asks for errors, 50 times a
  * second at most, and for nothing else. */
 TEST(a_worker_does_not_poll_a_device_at_work) {
@@ -402,10 +397,10 @@ TEST(a_worker_does_not_poll_a_device_at_work) {
                                           OP_OF(&c.rank[r])));
     for (int i = 0; i < 100; i++) crew_turn(&c);
     unsigned before = __atomic_load_n(queries, __ATOMIC_RELAXED);
-    double from = seconds();
+    double from = test_now();
     for (int i = 0; i < TURNS; i++) crew_turn(&c);
     unsigned n = __atomic_load_n(queries, __ATOMIC_RELAXED) - before;
-    CHECK(n <= 4 + (unsigned)((seconds() - from) * 2 * 50));
+    CHECK(n <= 4 + (unsigned)((test_now() - from) * 2 * 50));
     CHECK_EQ(c.rank[0].outcome_calls, 0);
     hold(false);
     UNTIL(&c, all_notified(&c));

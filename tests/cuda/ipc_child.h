@@ -88,11 +88,11 @@ static void ipc_up(struct ipc *p) {
     CHECK_EQ(weft_connect_address(p->worker, address, (size_t)len, &params, &p->ep), 0);
 }
 
-#define IPC_UNTIL(p, cond)                                                        \
-    do {                                                                          \
-        double ipc_end = two_now() + test_timeout(20);                            \
-        while (!(cond) && two_now() < ipc_end) weft_worker_wait((p)->worker, 10); \
-        CHECK(cond);                                                              \
+#define IPC_UNTIL(p, cond)                                                         \
+    do {                                                                           \
+        double ipc_end = test_now() + test_timeout(20);                            \
+        while (!(cond) && test_now() < ipc_end) weft_worker_wait((p)->worker, 10); \
+        CHECK(cond);                                                               \
     } while (0)
 
 static int ipc_down(struct ipc *p) {

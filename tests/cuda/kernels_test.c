@@ -3,7 +3,7 @@
 #include <collectives/reductions.h>
 #include <math.h>
 #include <tests/cuda/device.h>
-#include <time.h>
+#include <tests/support/clock.h>
 #include <transports/cuda/kernels.h>
 #include <transports/cuda/memory.h>
 
@@ -15,12 +15,6 @@ static uint64_t next_random(void) {
     seed ^= seed << 13;
     seed ^= seed >> 7;
     return seed ^= seed << 17;
-}
-
-static double now_in_seconds(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
 static void wait_for_work(void) {
@@ -257,12 +251,12 @@ static double rate(bool folds, char *device, size_t len, unsigned n) {
     double best = 0;
     for (unsigned k = 0; k < n; k++) args.from[k] = args.to + (k + 1) * len;
     for (int i = 0; i < 10; i++) {
-        double begun = now_in_seconds();
+        double begun = test_now();
         CHECK_EQ(folds ? weft__cuda_reduce(gpu.context, WEFT_FLOAT32, &args)
                        : weft__cuda_copy(gpu.context, args.to, args.from[0], len),
                  WEFT_OK);
         wait_for_work();
-        double took = now_in_seconds() - begun;
+        double took = test_now() - begun;
         double now = (folds ? n + 1 : 2) * (double)len / took * 1e-9;
         best = now > best ? now : best;
     }

@@ -72,7 +72,7 @@ static void free_later(pid_t pid) {
 TEST(a_dialer_that_is_killed_is_not_waited_for) {
     struct two t;
     pid_t pid = dialed_by_child(&t);
-    for (double end = two_now() + 0.05; two_now() < end;) weft_worker_progress(t.a, 0);
+    for (double end = test_now() + 0.05; test_now() < end;) weft_worker_progress(t.a, 0);
     kill(pid, SIGKILL);
     UNTIL(&t, t.back_errors);
     CHECK_EQ(t.back_error, WEFT_ERR_PEER_FAILED);
@@ -85,7 +85,7 @@ TEST(a_dialer_that_is_killed_is_not_waited_for) {
 TEST(one_that_was_killed_and_reaped_before_we_looked_is_not_waited_for) {
     struct two t;
     pid_t pid = dialed_by_child(&t);
-    for (double end = two_now() + 0.05; two_now() < end;) weft_worker_progress(t.a, 0);
+    for (double end = test_now() + 0.05; test_now() < end;) weft_worker_progress(t.a, 0);
     free_later(pid);
     UNTIL(&t, t.back_errors);
     CHECK_EQ(t.back_error, WEFT_ERR_PEER_FAILED);
@@ -118,7 +118,7 @@ TEST(one_that_stands_still_is_waited_for) {
     pid_t pid = dialed_by_child(&t);
     kill(pid, SIGSTOP);
     kill_all();
-    for (double end = two_now() + 0.3; two_now() < end;) weft_worker_progress(t.a, 0);
+    for (double end = test_now() + 0.3; test_now() < end;) weft_worker_progress(t.a, 0);
     CHECK_EQ(t.back_errors, 0);
     kill(pid, SIGCONT);
     UNTIL(&t, weft_worker_count(t.a, "lanes.resumed") == 1);

@@ -14,8 +14,8 @@ static void on_am(weft_ep_t *ep, weft_am_t *am, void *arg) {
 
 static void drive(weft_worker_t *worker, double seconds) {
     /* Turns count, too: this process may stand still for all of the time. */
-    double end = two_now() + seconds;
-    for (int n = 0; n < 1000 || two_now() < end; n++) weft_worker_progress(worker, 0);
+    double end = test_now() + seconds;
+    for (int n = 0; n < 1000 || test_now() < end; n++) weft_worker_progress(worker, 0);
 }
 
 /* ---- modes ----------------------------------------------------------------------------------- */
@@ -85,8 +85,8 @@ TEST(a_dialer_whose_peer_does_not_answer_gives_up_in_time) {
     kill_all();
     CHECK_EQ(weft_am_send(t.ep, 1, NULL, 0, &(weft_iov_t){bytes, sizeof bytes}, 1, OP(&c)),
              WEFT_IN_PROGRESS);
-    double begin = two_now();
-    while (!t.errors && two_now() < begin + 20) weft_worker_progress(t.a, 0);
+    double begin = test_now();
+    while (!t.errors && test_now() < begin + 20) weft_worker_progress(t.a, 0);
     CHECK_EQ(t.errors, 1);
     CHECK_EQ(t.error, WEFT_ERR_PEER_FAILED);
     drive(t.a, 0.01);
@@ -101,8 +101,8 @@ TEST(the_other_side_waits_for_its_dialer_as_long) {
     struct two t;
     surviving(&t, SHORT);
     kill_all();
-    double begin = two_now();
-    while (!t.back_errors && two_now() < begin + 20) weft_worker_progress(t.b, 0);
+    double begin = test_now();
+    while (!t.back_errors && test_now() < begin + 20) weft_worker_progress(t.b, 0);
     CHECK_EQ(t.back_error, WEFT_ERR_PEER_FAILED);
     UNTIL(&t, t.errors == 1); /* its ticket is not valid any more */
     CHECK_EQ(t.error, WEFT_ERR_PEER_FAILED);
@@ -130,8 +130,8 @@ TEST(what_waits_can_be_cancelled_and_has_a_deadline) {
              WEFT_IN_PROGRESS);
     CHECK_EQ(weft_am_send(t.ep, 1, NULL, 0, &iov, 1, OP(&kept)), WEFT_IN_PROGRESS);
     weft_request_cancel(req);
-    double begin = two_now();
-    while (!late.calls && two_now() < begin + 20) weft_worker_progress(t.a, 0);
+    double begin = test_now();
+    while (!late.calls && test_now() < begin + 20) weft_worker_progress(t.a, 0);
     CHECK_EQ(cancelled.calls, 1);
     CHECK_EQ(cancelled.status, WEFT_ERR_CANCELLED);
     CHECK_EQ(late.status, WEFT_ERR_TIMED_OUT);

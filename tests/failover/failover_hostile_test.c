@@ -221,7 +221,7 @@ TEST(a_resume_that_is_read_in_the_turn_in_which_the_failover_timeout_ends_is_ref
     open_half(&raw);
     kill_others(before, n_before);
     RAW_UNTIL(&raw, weft_worker_count(raw.t.a, "lanes.lost") == 1);
-    double lost_at = two_now();
+    double lost_at = test_now();
     struct lane *first = dial_again();
     first->ops->close(first, false);
 
@@ -230,9 +230,9 @@ TEST(a_resume_that_is_read_in_the_turn_in_which_the_failover_timeout_ends_is_ref
     hello.version = WIRE_VERSION;
     hello.worker = RAW_ID;
     weft__wire_hello(&m, hello);
-    while (two_now() < lost_at + seconds(TIMEOUT_MS / 2)) raw_turn(&raw);
+    while (test_now() < lost_at + seconds(TIMEOUT_MS / 2)) raw_turn(&raw);
     CHECK(send_message(&raw, &m));
-    while (two_now() < lost_at + seconds(TIMEOUT_MS + 50)) weft__reactor_progress(raw.reactor, 0);
+    while (test_now() < lost_at + seconds(TIMEOUT_MS + 50)) weft__reactor_progress(raw.reactor, 0);
 
     RAW_UNTIL(&raw, raw.victim_errors == 1 && raw.down);
     CHECK_EQ(raw.victim_error, WEFT_ERR_PEER_FAILED);
@@ -417,7 +417,7 @@ TEST(no_peer_makes_a_dialer_dial_as_often_as_it_likes) {
     enum { MS = 300, MOST = 20 };
     struct dialed d;
     begin_dialed(&d, NULL, 0);
-    for (double end = two_now() + seconds(MS); two_now() < end;) break_and_answer(&d);
+    for (double end = test_now() + seconds(MS); test_now() < end;) break_and_answer(&d);
     printf("  resumed %llu times\n", (unsigned long long)n_resumed());
     CHECK(n_resumed() < MOST);
     CHECK_EQ(raw.t.errors, 0);
@@ -428,7 +428,7 @@ TEST(a_link_whose_lanes_bring_nothing_ends_after_its_timeout) {
     static const weft_setting_t settings[] = {{"failover.timeout", "300ms"}};
     struct dialed d;
     begin_dialed(&d, settings, 1);
-    for (double end = two_now() + test_timeout(20); !raw.t.errors && two_now() < end;)
+    for (double end = test_now() + test_timeout(20); !raw.t.errors && test_now() < end;)
         break_and_answer(&d);
     CHECK_EQ(raw.t.errors, 1);
     CHECK_EQ(raw.t.error, WEFT_ERR_PEER_FAILED);

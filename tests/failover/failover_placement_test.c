@@ -147,11 +147,11 @@ TEST(a_put_whose_connections_die_while_it_places_is_whole) {
  * sender stands still. */
 static void put_stalls(struct put *p) {
     put_half_way(p);
-    double end = two_now() + test_timeout(20);
+    double end = test_now() + test_timeout(20);
     do {
         two_turn(&p->t);
         for (int i = 0; i < 1000; i++) weft_worker_progress(p->t.b, 0);
-    } while (list_empty(&p->mem->placements) && two_now() < end);
+    } while (list_empty(&p->mem->placements) && test_now() < end);
     CHECK(!list_empty(&p->mem->placements));
     CHECK_EQ(p->done.calls, 0);
 }
@@ -163,8 +163,8 @@ TEST(a_revocation_does_not_wait_for_a_put_that_is_placement) {
     put_begin(&p);
     put_stalls(&p);
     weft_status_t st = weft_mem_revoke(p.mem, OP(&revoked));
-    double end = two_now() + test_timeout(20);
-    while (st == WEFT_IN_PROGRESS && !revoked.calls && two_now() < end)
+    double end = test_now() + test_timeout(20);
+    while (st == WEFT_IN_PROGRESS && !revoked.calls && test_now() < end)
         weft_worker_progress(p.t.b, 0);
     CHECK(st == WEFT_OK || (revoked.calls == 1 && revoked.status == WEFT_OK));
     memset(p.target, 'x', BIG);

@@ -28,8 +28,8 @@ static void up(struct two *t, const char *transport, uint32_t heartbeat_ms, weft
 }
 
 /* Only the asking side, until `cond`, or so long. */
-#define ALONE(t, seconds, cond)                                           \
-    for (double end = two_now() + (seconds); two_now() < end && !(cond);) \
+#define ALONE(t, seconds, cond)                                             \
+    for (double end = test_now() + (seconds); test_now() < end && !(cond);) \
     weft_worker_wait((t)->a, 10)
 
 static void silent_peer_is_dead(const char *transport) {
@@ -58,7 +58,7 @@ TEST(without_heartbeats_a_peer_that_computes_is_not_dead) {
 TEST(a_peer_that_only_answers_is_alive) {
     struct two t;
     up(&t, "tcp", MS, WEFT_ERRORS_PEER, NULL, 0);
-    for (double end = two_now() + 4 * MS * 1e-3; two_now() < end; two_turn(&t)) continue;
+    for (double end = test_now() + 4 * MS * 1e-3; test_now() < end; two_turn(&t)) continue;
     CHECK_EQ(t.errors + t.back_errors, 0);
     two_down(&t);
 }
@@ -158,7 +158,7 @@ static bool is_asked(uint16_t flags, double seconds) {
     weft__wire_hello(
         &m, (struct wire_hello){.version = WIRE_VERSION, .flags = flags, .worker = RAW_ID});
     CHECK(send_message(&raw, &m));
-    for (double end = two_now() + seconds; two_now() < end && !received(&raw, WIRE_LANE);)
+    for (double end = test_now() + seconds; test_now() < end && !received(&raw, WIRE_LANE);)
         raw_turn(&raw);
     bool is = received(&raw, WIRE_LANE);
     raw_close(&raw);

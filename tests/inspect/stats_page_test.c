@@ -304,8 +304,8 @@ TEST(a_row_is_read_whole_or_not_at_all) {
     CHECK_EQ(pthread_create(&thread, NULL, write_rows, NULL), 0);
     int whole = 0;
     bool same = true;
-    double end = two_now() + 0.3;
-    while (two_now() < end || (!whole && two_now() < end + 20)) {
+    double end = test_now() + 0.3;
+    while (test_now() < end || (!whole && test_now() < end + 20)) {
         if (!weft__stats_copy(page, len, copy) || !weft__stats_read(copy, len, &view) ||
             !weft__stats_row(&view, 0, &row))
             same = false;

@@ -65,7 +65,7 @@ static void on_error(weft_ep_t *ep, weft_status_t status, void *arg) {
     struct peer *p = arg;
     if (shared->stop && mine->done) return;
     if (p->number == DEAD) {
-        mine->dead_at = two_now();
+        mine->dead_at = test_now();
         mine->dead_status = status;
     }
     mine->errors++; /* last: who sees it looks at the others */
@@ -78,8 +78,8 @@ static void ask(struct peer *p, unsigned me) {
     uint64_t waiting = mine->asked[p->number] - mine->answered[p->number],
              number = mine->asked[p->number];
     if (!p->ep || shared->stop || waiting >= (is_hot(me, p->number) ? HOT : 1)) return;
-    if (!is_hot(me, p->number) && two_now() < p->next) return;
-    p->next = two_now() + 0.005;
+    if (!is_hot(me, p->number) && test_now() < p->next) return;
+    p->next = test_now() + 0.005;
     if (weft_am_send(p->ep, ASK, &number, sizeof number, NULL, 0, NULL) >= 0)
         mine->asked[p->number]++;
 }
@@ -143,11 +143,11 @@ static pid_t pids[PROCESSES];
 static bool lives(unsigned i) {
     return pids[i] != 0;
 }
-#define PATIENTLY(cond)                                   \
-    do {                                                  \
-        double end_ = two_now() + test_timeout(20);       \
-        while (!(cond) && two_now() < end_) usleep(1000); \
-        CHECK(cond);                                      \
+#define PATIENTLY(cond)                                    \
+    do {                                                   \
+        double end_ = test_now() + test_timeout(20);       \
+        while (!(cond) && test_now() < end_) usleep(1000); \
+        CHECK(cond);                                       \
     } while (0)
 
 static uint64_t sum(size_t offset) {
@@ -227,7 +227,7 @@ static void live_through(void) {
     kill(pids[2], SIGCONT);
     goes_on("a process that stood still");
 
-    double killed = two_now(), latest = 0;
+    double killed = test_now(), latest = 0;
     kill(pids[DEAD], SIGKILL);
     waitpid(pids[DEAD], NULL, 0);
     pids[DEAD] = 0;

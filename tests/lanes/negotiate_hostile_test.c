@@ -60,8 +60,8 @@ static bool is_asked(uint16_t flags) {
     open_half(&raw);
     weft_ep_t *ep = raw.victim;
     uint64_t sent = 0;
-    for (double end = two_now() + test_timeout(30); two_now() < end && sent < 20000 && !answered();
-         raw_turn(&raw))
+    for (double end = test_now() + test_timeout(30);
+         test_now() < end && sent < 20000 && !answered(); raw_turn(&raw))
         sent += weft_am_send(ep, 1, NULL, 0, &(weft_iov_t){bytes, sizeof bytes}, 1, NULL) >= 0;
     enum lane_kind asked = answered();
     CHECK(asked == LANE_ASK || (!asked && sent == 20000));

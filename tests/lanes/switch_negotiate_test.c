@@ -181,7 +181,7 @@ TEST(a_link_that_carries_far_more_replaces_the_weakest) {
     static const weft_setting_t one[] = {{"lanes.capacity", "1"}, {"lanes.min_rate", "4k"}};
     hub_open(&hub, 2, one, 2);
     struct spoke *weak = &hub.spoke[0], *strong = &hub.spoke[1];
-    for (double end = two_now() + 20; !is_fast(weak) && two_now() < end;) { /* now and then */
+    for (double end = test_now() + 20; !is_fast(weak) && test_now() < end;) { /* now and then */
         flow(&weak->in, 1, 100);
         hub_turn(&hub);
         flow(&weak->in, 0, 0);
@@ -189,7 +189,7 @@ TEST(a_link_that_carries_far_more_replaces_the_weakest) {
     }
     CHECK(is_fast(weak));
     flow(&strong->in, 8, 4000);
-    for (double end = two_now() + 20; !is_fast(strong) && two_now() < end;) {
+    for (double end = test_now() + 20; !is_fast(strong) && test_now() < end;) {
         flow(&weak->in, 1, 100);
         hub_turn(&hub);
         flow(&weak->in, 0, 0);
@@ -221,11 +221,11 @@ TEST(a_link_keeps_its_lane_for_its_time_whichever_wants_it) {
 TEST(switches_keep_to_their_budget) {
     static const weft_setting_t two[] = {{"lanes.switches", "1"}, {"lanes.min_rate", "1k"}};
     hub_open(&hub, 4, two, 2);
-    double begun = two_now();
+    double begun = test_now();
     for (unsigned i = 0; i < 4; i++) flow(&hub.spoke[i].in, 4, 1000);
     HUB_UNTIL(&hub, fast_ones(&hub) > 0);
     hub_run(&hub, 0.5);
-    CHECK(fast_ones(&hub) <= 2 + two_now() - begun); /* two at first, and one a second */
+    CHECK(fast_ones(&hub) <= 2 + test_now() - begun); /* two at first, and one a second */
     hub_close(&hub);
 }
 
@@ -356,7 +356,7 @@ TEST(without_rings_no_one_asks_for_one) {
     shm_pair("0");
     n.ep = pair.ep;
     CHECK_EQ(weft_am_handler_set(pair.b, 1, shm_receives, &n), 0);
-    for (double end = two_now() + 0.2; two_now() < end;) {
+    for (double end = test_now() + 0.2; test_now() < end;) {
         if (n.sent - n.seen < 1000) hub_send(&n);
         two_turn(&pair);
     }

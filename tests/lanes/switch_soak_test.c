@@ -14,7 +14,7 @@
 #include <sys/wait.h>
 #include <tests/harness.h>
 #include <tests/network.h>
-#include <time.h>
+#include <tests/support/clock.h>
 #include <weft/weft.h>
 
 enum kind { AM, TAG, STREAM, BLOCK, ADD, KINDS };
@@ -306,15 +306,10 @@ static void on_answer(weft_ep_t *ep, weft_am_t *am, void *arg) {
     my.answered++;
 }
 
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
 #define PATIENTLY(cond)                                                         \
     do {                                                                        \
-        double end_ = now() + test_timeout(20);                                 \
-        while (!(cond) && !my.mine->lost && now() < end_) turn();               \
+        double end_ = test_now() + test_timeout(20);                            \
+        while (!(cond) && !my.mine->lost && test_now() < end_) turn();          \
         if (!(cond)) printf("  side %u waits for %s\n", my.me, #cond), exit(1); \
     } while (0)
 
@@ -461,7 +456,7 @@ static void soak(uint32_t switches) {
     shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     CHECK(shared != MAP_FAILED);
     fflush(stdout);
-    double begun = now();
+    double begun = test_now();
     pid_t pid[2];
     for (unsigned side = 0; side < 2; side++) {
         if ((pid[side] = fork())) continue;
@@ -476,7 +471,7 @@ static void soak(uint32_t switches) {
     int status[2] = {-1, -1};
     for (unsigned side = 0; side < 2; side++)
         CHECK_EQ(waitpid(pid[side], &status[side], 0), pid[side]);
-    double seconds = now() - begun;
+    double seconds = test_now() - begun;
     CHECK_EQ(status[0] | status[1], 0);
     compare();
     const struct tally *t = shared->tally;

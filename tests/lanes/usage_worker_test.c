@@ -143,9 +143,9 @@ TEST(a_link_that_was_granted_a_lane_is_kept_by_what_it_receives) {
     CHECK(weft__usage_adopt(t.b->tracking->usage, at_b));
     weft__usage_min_score(t.b->tracking->usage, at_b, 1 << 20);
     weft__tracking_wake(t.b);
-    for (double end = two_now() + 0.3; two_now() < end;) send_some(&t, t.ep, 50, 8);
+    for (double end = test_now() + 0.3; test_now() < end;) send_some(&t, t.ep, 50, 8);
     weft__usage_min_score(t.b->tracking->usage, at_b, 0); /* from now on by its own view */
-    for (double end = two_now() + 0.2; two_now() < end;) send_some(&t, t.ep, 50, 8);
+    for (double end = test_now() + 0.2; test_now() < end;) send_some(&t, t.ep, 50, 8);
     CHECK(weft__usage_promoted(t.b->tracking->usage, at_b));
     CHECK(demoted == NULL);
     UNTIL(&t, demoted == at_b);

@@ -131,9 +131,9 @@ static void random_cuts(const char *transport, const char *window, uint64_t tota
                      .total = total,
                      .out = memory[2],
                      .in = memory[3]};
-    double end = two_now() + 20;
+    double end = test_now() + 20;
     while ((a.received < total || b.received < total || a.sending || b.sending) && !a.wrong &&
-           !b.wrong && two_now() < end) {
+           !b.wrong && test_now() < end) {
         struct half *h = next(&a) % 2 ? &a : &b;
         if (next(&a) % 2)
             send_some(h);

@@ -45,7 +45,7 @@ static unsigned may_of(uint64_t seed, unsigned always, unsigned perhaps) {
 static void run_some(struct progress *p, uint64_t end, double late, unsigned always,
                      unsigned perhaps) {
     struct verdict verdict;
-    for (; p->seed < end && (p->runs == 0 || now() < late); p->seed++, p->runs++) {
+    for (; p->seed < end && (p->runs == 0 || test_now() < late); p->seed++, p->runs++) {
         alarm(A_HANG_S);
         world_run(p->seed, may_of(p->seed, always, perhaps), &verdict);
         p->asked += verdict.asked;
@@ -86,8 +86,8 @@ static void programs(const char *test, uint64_t n, unsigned always, unsigned per
     world_traces = getenv("WEFT_RANDOM_TRACE") != NULL;
     p->seed = number_of("WEFT_RANDOM_SEED", 1);
     uint64_t end = seconds ? UINT64_MAX : getenv("WEFT_RANDOM_SEED") ? p->seed + 1 : 1 + n / FEWER;
-    double begun = now(), late = seconds ? begun + (double)seconds : 1e18;
-    while (p->seed < end && now() < late && failed < 20) {
+    double begun = test_now(), late = seconds ? begun + (double)seconds : 1e18;
+    while (p->seed < end && test_now() < late && failed < 20) {
         if (run_apart(p, end, late, always, perhaps)) break;
         printf("  seed %llu failed; again: WEFT_RANDOM_SEED=%llu %s %s\n",
                (unsigned long long)p->seed, (unsigned long long)p->seed, path, test);
@@ -96,7 +96,7 @@ static void programs(const char *test, uint64_t n, unsigned always, unsigned per
     }
     printf("  %llu programs: %llu operations, %.1f MB compared, %.1f s\n",
            (unsigned long long)p->runs, (unsigned long long)p->asked, (double)p->checked / 1e6,
-           now() - begun);
+           test_now() - begun);
     munmap(p, sizeof *p);
     CHECK_EQ(failed, 0);
 }

@@ -7,17 +7,10 @@
 #include <string.h>
 #include <talloc.h>
 #include <tests/support/descriptors.h>
-#include <time.h>
 
 struct world *world;
 bool world_traces;
 _Thread_local uint64_t chance_state;
-
-double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
 
 void wrong(const char *format, ...) {
     va_list args;
@@ -193,9 +186,9 @@ static bool streams_rest(void) {
 }
 
 static void rest(void) {
-    double late = now() + 30;
+    double late = test_now() + 30;
     bool flushed = false;
-    for (int quiet = 0; quiet < 3 && now() < late;) {
+    for (int quiet = 0; quiet < 3 && test_now() < late;) {
         drive_all();
         drain();
         quiet = under_way() || missing() || !streams_rest() || !teams_rest() || !libraries_rest() ||
@@ -230,7 +223,7 @@ static bool all_gone(void) {
 }
 
 static void end(void) {
-    double late = now() + 30;
+    double late = test_now() + 30;
     for (uint32_t i = 0; i < world->n_ends; i++)
         if (percent(30))
             end_close(&world->end[i], percent(50) ? WEFT_CLOSE_FLUSH : WEFT_CLOSE_ABORT, 0);
@@ -238,7 +231,7 @@ static void end(void) {
     world->ending = true;
     for (struct node *node = world->node; node < world->node + NODES; node++)
         if (!node->closing) node_close(node);
-    while (!all_gone() && now() < late) drive_all();
+    while (!all_gone() && test_now() < late) drive_all();
     if (!all_gone()) wrong("a worker never ends");
     libraries_end();
     weft_status_t st = weft_context_destroy(world->context);

@@ -12,6 +12,7 @@
 
 #include "chance.h"
 #include "shape.h"
+#include <tests/support/clock.h>
 
 enum {
     NODES = 3,
@@ -427,6 +428,5 @@ struct verdict {
     uint64_t asked, checked; /* operations, bytes */
 };
 void world_run(uint64_t seed, unsigned may, struct verdict *verdict);
-double now(void);
 
 #endif

@@ -65,12 +65,12 @@ static void sleep_until_notified(struct two *t) {
 }
 
 static struct asked ask(struct two *t, int n, void (*turn)(struct two *t)) {
-    double end = two_now() + test_timeout(20);
+    double end = test_now() + test_timeout(20);
     asked = (struct asked){0};
     answered = 0;
     for (int i = 1; i <= n; i++) {
         CHECK(weft_am_send(t->ep, 1, NULL, 0, &(weft_iov_t){"asks", 5}, 1, NULL) >= 0);
-        while (answered < i && two_now() < end) turn(t);
+        while (answered < i && test_now() < end) turn(t);
         CHECK_EQ(answered, i);
     }
     return asked;

@@ -56,7 +56,7 @@ static void fetch_at_once(weft_worker_t *worker, weft_ep_t *ep, weft_rkey_t *rke
         must(weft_atomic_fetch(ep, WEFT_ATOMIC_ADD, 8, 1, 0, &old[i], at, rkey, OP(&fetched)) ==
                  WEFT_IN_PROGRESS,
              10);
-    for (double end = two_now() + test_timeout(10); fetched.calls < AT_ONCE && two_now() < end;)
+    for (double end = test_now() + test_timeout(10); fetched.calls < AT_ONCE && test_now() < end;)
         weft_worker_progress(worker, 0);
     must(fetched.calls == AT_ONCE && fetched.status == WEFT_OK, 11);
 }
@@ -71,7 +71,7 @@ static void post(weft_worker_t *worker, weft_ep_t *ep, weft_rkey_t *rkey, uint64
     }
     weft_op_t op = {.done = tally, .arg = &flushed, .flags = WEFT_FLUSH_REMOTE};
     must(weft_ep_flush(ep, &op) == WEFT_IN_PROGRESS, 13);
-    for (double end = two_now() + test_timeout(10); flushed.calls == 0 && two_now() < end;)
+    for (double end = test_now() + test_timeout(10); flushed.calls == 0 && test_now() < end;)
         weft_worker_progress(worker, 0);
     must(flushed.status == WEFT_OK && posted.calls == under_way && posted.status == WEFT_OK, 14);
 }
@@ -195,8 +195,8 @@ TEST(many_processes_at_one_word_lose_nothing_and_ask_no_processor) {
     notified.base = (uint64_t)(uintptr_t)info.base;
     for (unsigned i = 0; i < PROCESSES; i++)
         CHECK_EQ(write(fds[1], &notified, sizeof notified), sizeof notified);
-    double end = two_now() + test_timeout(10);
-    for (unsigned over = 0; over < PROCESSES && two_now() < end;) {
+    double end = test_now() + test_timeout(10);
+    for (unsigned over = 0; over < PROCESSES && test_now() < end;) {
         (void)weft_worker_wait(t.a, 1);
         over = 0;
         for (unsigned i = 0; i < PROCESSES; i++) over += is_over(&pid[i], &bad);
@@ -433,8 +433,8 @@ TEST(over_datagrams_it_is_refused_until_there_is_a_queue_pair) {
              WEFT_ERR_UNSUPPORTED);
     CHECK_EQ(weft_atomic_post(t.ep, WEFT_ATOMIC_ADD, 8, 1, at, rkey, NULL), WEFT_ERR_UNSUPPORTED);
     received = 0;
-    double end = two_now() + test_timeout(10);
-    while (strcmp(lane_of(t.ep), "rdma_rc") && two_now() < end) {
+    double end = test_now() + test_timeout(10);
+    while (strcmp(lane_of(t.ep), "rdma_rc") && test_now() < end) {
         weft_iov_t iov = {bytes, sizeof bytes};
         if (sent - received < 300) sent += weft_am_send(t.ep, 1, NULL, 0, &iov, 1, NULL) >= 0;
         two_turn(&t);

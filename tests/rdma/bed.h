@@ -68,11 +68,11 @@ static inline void bed_down(struct bed *b) {
 }
 
 /* Until `cond`, for so many seconds; a turn in between. */
-#define BED_UNTIL(t, seconds, cond)                                    \
-    do {                                                               \
-        double bed_end = two_now() + test_timeout(seconds);            \
-        while (!(cond) && two_now() < bed_end) test_idle(two_turn(t)); \
-        CHECK(cond);                                                   \
+#define BED_UNTIL(t, seconds, cond)                                     \
+    do {                                                                \
+        double bed_end = test_now() + test_timeout(seconds);            \
+        while (!(cond) && test_now() < bed_end) test_idle(two_turn(t)); \
+        CHECK(cond);                                                    \
     } while (0)
 
 #endif

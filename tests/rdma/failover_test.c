@@ -38,14 +38,14 @@ static uint64_t came(void) {
 }
 
 /* Both send, until `cond`. */
-#define UNDER_TRAFFIC(t, cond)                                                  \
-    do {                                                                        \
-        double traffic_end = two_now() + test_timeout(10);                      \
-        for (unsigned round = 0; !(cond) && two_now() < traffic_end; round++) { \
-            survive_send(&sides[round % 2]);                                    \
-            survive_turn(sides, t);                                             \
-        }                                                                       \
-        CHECK(cond);                                                            \
+#define UNDER_TRAFFIC(t, cond)                                                   \
+    do {                                                                         \
+        double traffic_end = test_now() + test_timeout(10);                      \
+        for (unsigned round = 0; !(cond) && test_now() < traffic_end; round++) { \
+            survive_send(&sides[round % 2]);                                     \
+            survive_turn(sides, t);                                              \
+        }                                                                        \
+        CHECK(cond);                                                             \
     } while (0)
 
 static void end(struct bed *b) {

@@ -16,11 +16,11 @@ static void many_turn(struct many *m) {
     weft_worker_progress(m->t.a, 0);
     for (int i = 0; i < m->n_peers; i++) weft_worker_progress(m->peer[i], 0);
 }
-#define MANY_UNTIL(m, cond)                                     \
-    do {                                                        \
-        double many_end = two_now() + test_timeout(10);         \
-        while (!(cond) && two_now() < many_end) many_turn((m)); \
-        CHECK(cond);                                            \
+#define MANY_UNTIL(m, cond)                                      \
+    do {                                                         \
+        double many_end = test_now() + test_timeout(10);         \
+        while (!(cond) && test_now() < many_end) many_turn((m)); \
+        CHECK(cond);                                             \
     } while (0)
 
 static void on_sent(weft_ep_t *ep, weft_am_t *am, void *arg) {
@@ -77,12 +77,12 @@ static void thousand(int n_peers) {
         CHECK_EQ(
             weft_connect_address(m.t.a, address[i % n_peers], len[i % n_peers], &params, &m.ep[i]),
             0);
-    double begin = two_now();
+    double begin = test_now();
     MANY_UNTIL(&m, m.t.ready == ENDPOINTS);
     CHECK_EQ(m.t.endpoints, ENDPOINTS);
     for (int round = 1; round <= 3; round++) send_on_all(&m, round);
     printf("  %d endpoints to %d peers: ready and 3 rounds in %.1f s\n", ENDPOINTS, n_peers,
-           two_now() - begin);
+           test_now() - begin);
     for (int i = 0; i < ENDPOINTS; i++)
         CHECK(weft_ep_close(m.ep[i], WEFT_CLOSE_FLUSH,
                             &(weft_op_t){.done = on_closed, .arg = &m}) >= 0);

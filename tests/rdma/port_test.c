@@ -25,10 +25,10 @@ static void dial_again(struct two *t, const char *uri) {
     weft_ep_params_t params = {.on_ready = two_on_ready, .on_error = two_on_error, .arg = t};
     char address[256];
     size_t len = sizeof address;
-    double end = two_now() + test_timeout(10);
+    double end = test_now() + test_timeout(10);
     CHECK_EQ(weft_worker_address(t->b, address, &len), 0);
     t->ready = 0;
-    while (!t->ready && two_now() < end) {
+    while (!t->ready && test_now() < end) {
         t->errors = 0;
         weft_status_t st = uri ? weft_connect(t->a, uri, &params, &t->ep)
                                : weft_connect_address(t->a, address, len, &params, &t->ep);
@@ -49,8 +49,8 @@ static void cut_while_sending(struct two *t) {
     CHECK_EQ(weft_tag_send(t->ep, 1, &(weft_iov_t){big, sizeof big}, 1, OP(&large)),
              WEFT_IN_PROGRESS);
     CHECK(port(1, "down"));
-    double end = two_now() + test_timeout(10);
-    while (!t->errors && two_now() < end) {
+    double end = test_now() + test_timeout(10);
+    while (!t->errors && test_now() < end) {
         weft_status_t st = weft_am_send(t->ep, 1, NULL, 0, &(weft_iov_t){big, 5000}, 1, OP(&small));
         n += st == WEFT_IN_PROGRESS;
         for (int i = 0; i < 50; i++) test_idle(weft_worker_progress(t->a, 0) > 0);

@@ -50,8 +50,8 @@ static void remove_under_traffic(const char *transport, const char *device_b) {
                    WEFT_IN_PROGRESS;
     CHECK_EQ(n_large, 4);
     begin_to_delete();
-    double end = two_now() + test_timeout(10);
-    while (!b.t.errors && two_now() < end) {
+    double end = test_now() + test_timeout(10);
+    while (!b.t.errors && test_now() < end) {
         weft_status_t st = weft_am_send(b.t.ep, 1, NULL, 0, &(weft_iov_t){big, 300}, 1, OP(&small));
         n_small += st == WEFT_IN_PROGRESS;
         if (st < 0) break;
@@ -170,7 +170,7 @@ TEST(rdma_rc_a_listener_serves_again_when_its_device_is_back) {
     BED_UNTIL(&b.t, 10, b.t.errors == 1 && b.t.back_errors == 1);
     add_device();
     bool serves = false;
-    for (double till = two_now() + test_timeout(10); !serves && two_now() < till;) {
+    for (double till = test_now() + test_timeout(10); !serves && test_now() < till;) {
         b.t.ready = b.t.errors = 0;
         CHECK_EQ(weft_connect(b.t.a, "rdma://10.77.0.1:7077", &dial, &b.t.ep), 0);
         BED_UNTIL(&b.t, 10, b.t.ready || b.t.errors);

@@ -33,7 +33,7 @@ static void storm(const char *transport, uint32_t messages, const char *weather)
     CHECK_EQ(weft_am_handler_set(b.t.a, 1, on_message, &back), 0);
     CHECK(bed_run("tc qdisc add dev v0 root netem %s", weather));
     CHECK(bed_run("tc qdisc add dev v1 root netem %s", weather));
-    double begin = two_now(), moved = begin;
+    double begin = test_now(), moved = begin;
     uint32_t seen = 0;
     while (there.next < messages || back.next < messages / 10) {
         for (int end = 0; end < 2; end++)
@@ -48,12 +48,12 @@ static void storm(const char *transport, uint32_t messages, const char *weather)
                 ++*i;
             }
         two_turn(&b.t);
-        if (there.next + back.next != seen) moved = two_now();
+        if (there.next + back.next != seen) moved = test_now();
         seen = there.next + back.next;
         CHECK(b.t.errors + b.t.back_errors == 0);
-        CHECK(two_now() - moved < test_timeout(10));
+        CHECK(test_now() - moved < test_timeout(10));
     }
-    printf("  %s, %s: %u messages in %.1f s\n", transport, weather, messages, two_now() - begin);
+    printf("  %s, %s: %u messages in %.1f s\n", transport, weather, messages, test_now() - begin);
     CHECK_EQ(there.wrong + back.wrong, 0);
     UNTIL(&b.t, (uint32_t)ended.calls == waiting);
     CHECK_EQ(ended.status, WEFT_OK);

@@ -48,11 +48,11 @@ static void turn(void) {
     for (uint32_t i = 0; hub && hub->lanes && i < hub->n_ifaces; i++)
         over += hub->lanes->held[i] > hub->lanes->capacity[i];
 }
-#define UNTIL_THAT(cond)                                 \
-    do {                                                 \
-        double until_end = two_now() + test_timeout(10); \
-        while (!(cond) && two_now() < until_end) turn(); \
-        CHECK(cond);                                     \
+#define UNTIL_THAT(cond)                                  \
+    do {                                                  \
+        double until_end = test_now() + test_timeout(10); \
+        while (!(cond) && test_now() < until_end) turn(); \
+        CHECK(cond);                                      \
     } while (0)
 
 static const char *lane_of(const struct peer *p) {

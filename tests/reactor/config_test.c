@@ -3,7 +3,7 @@
 #include <ctype.h>
 #include <reactor/reactor.h>
 #include <tests/harness.h>
-#include <tests/support/descriptors.h>
+#include <tests/support/scarce_descriptors.h>
 
 static char lines[64][512];
 static int n_lines;

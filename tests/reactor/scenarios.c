@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "hosts.h"
+#include <tests/support/clock.h>
 
 enum { TIMEOUT_MS = 5000, RACE_MESSAGES = 100000 };
 
@@ -42,19 +43,13 @@ static const char *close_host(struct host *host, const char *verdict) {
     return verdict;
 }
 
-static uint64_t now_ns(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
-}
-
 /* True when `*counter` reached `value` without a lost wakeup: no single sleep may take the
  * host's timeout. */
 static bool steps_until(struct host *host, const volatile int *counter, int value) {
     while (*counter < value) {
-        uint64_t begin = now_ns();
+        uint64_t begin = test_now_ns();
         host->step(host, TIMEOUT_MS);
-        if (now_ns() - begin >= (TIMEOUT_MS - 100) * 1000000ull) return *counter >= value;
+        if (test_now_ns() - begin >= (TIMEOUT_MS - 100) * 1000000ull) return *counter >= value;
     }
     return true;
 }
@@ -456,10 +451,10 @@ const struct scenario scenarios[] = {
 bool scenarios_pass(const struct host *kind) {
     bool pass = true;
     for (const struct scenario *s = scenarios; s->name; s++) {
-        uint64_t begin = now_ns();
+        uint64_t begin = test_now_ns();
         const char *wrong = s->run(kind);
         if (getenv("TEST_TIMES"))
-            printf("    %6.3f s  %s\n", (double)(now_ns() - begin) / 1e9, s->name);
+            printf("    %6.3f s  %s\n", (double)(test_now_ns() - begin) / 1e9, s->name);
         if (wrong) printf("    %s: %s: %s\n", kind->name, s->name, wrong);
         pass &= !wrong;
     }

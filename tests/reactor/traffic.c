@@ -8,17 +8,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
-#include <time.h>
+#include <tests/support/clock.h>
 #include <unistd.h>
 #include <weft/weft.h>
 
 enum { PING = 1, PONG = 2, TIMEOUT_S = 5, MESSAGES = 20000, TO_SELF = 60000 };
-
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
 
 /* ---- the process that sends */
 
@@ -34,13 +28,13 @@ static void on_ready(weft_ep_t *ep, void *arg) {
 /* Between an answer and the next question lie 0 to 40 µs: the peer is anywhere between its
  * callback and its sleep. */
 static void dawdle(unsigned *seed) {
-    double until = now() + rand_r(seed) % 40 * 1e-6;
-    while (now() < until) continue;
+    double until = test_now() + rand_r(seed) % 40 * 1e-6;
+    while (test_now() < until) continue;
 }
 
 static int poll_until(weft_worker_t *worker, const int *counter, int value) {
-    double end = now() + test_timeout(TIMEOUT_S);
-    while (*counter < value && now() < end) weft_worker_progress(worker, 0);
+    double end = test_now() + test_timeout(TIMEOUT_S);
+    while (*counter < value && test_now() < end) weft_worker_progress(worker, 0);
     return *counter >= value;
 }
 
@@ -103,9 +97,9 @@ static const char *close_worker(struct host *host, const char *verdict) {
 static const char *steps_until(struct host *host, int value) {
     double timeout_s = test_timeout(TIMEOUT_S);
     while (pings < value) {
-        double begin = now();
+        double begin = test_now();
         host->step(host, (int)(timeout_s * 1e3));
-        if (now() - begin > timeout_s - 0.1 && pings < value)
+        if (test_now() - begin > timeout_s - 0.1 && pings < value)
             return "a message did not wake the host";
     }
     return NULL;
@@ -169,10 +163,10 @@ bool traffic_passes(const struct host *kind) {
     for (int i = 0; i < n; i++) {
         int all = strcmp(transports[i], "self") == 0 ? TO_SELF : MESSAGES;
         int messages = set ? atoi(set) : slow ? all / 20 : all;
-        double begin = now();
+        double begin = test_now();
         const char *wrong = traffic(kind, transports[i], messages);
         printf("  %s, %s: %d messages in %.1f s%s%s\n", kind->name, transports[i], messages,
-               now() - begin, wrong ? ": " : "", wrong ? wrong : "");
+               test_now() - begin, wrong ? ": " : "", wrong ? wrong : "");
         passed = passed && !wrong;
     }
     return passed;

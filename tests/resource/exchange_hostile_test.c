@@ -106,10 +106,10 @@ static void send_records(uint32_t rank, uint32_t number, int n) {
                                                              1, NULL}) >= 0);
         head[1]++;
     }
-    double end = two_now() + 60;
+    double end = test_now() + 60;
     while (weft_worker_count(s.two.a, "am.received") + weft_worker_count(s.two.a, "am.dropped") <
            before + (uint64_t)n) {
-        CHECK(two_now() < end);
+        CHECK(test_now() < end);
         weft_worker_progress(other, 0);
         two_turn(&s.two);
     }
@@ -154,9 +154,9 @@ TEST(a_record_is_sent_when_its_team_is_gone) {
     teams_up();
     begin(0);
     CHECK_EQ(weft_disassociate_resources(resource[0], team[0], OP(&done)), WEFT_IN_PROGRESS);
-    double end = two_now() + 60;
+    double end = test_now() + 60;
     while (!done.calls) {
-        CHECK(two_now() < end);
+        CHECK(test_now() < end);
         weft_worker_progress(s.two.a, 0);
     }
     CHECK_EQ(weft_team_close(team[0], NULL), 0);

@@ -191,11 +191,11 @@ TEST(messages_of_two_libraries_never_meet_when_threads_send_them) {
         CHECK_EQ(pthread_join(thread[i], &failed), 0);
         CHECK(!failed);
     }
-    double end = two_now() + test_timeout(20);
+    double end = test_now() + test_timeout(20);
     for (int i = 0; i < 2; i++) {
-        while (w.program[i].received < POSTED && !w.program[i].wrong && two_now() < end)
+        while (w.program[i].received < POSTED && !w.program[i].wrong && test_now() < end)
             usleep(500);
-        while (second_received(w.second[i]) < POSTED && two_now() < end) usleep(500);
+        while (second_received(w.second[i]) < POSTED && test_now() < end) usleep(500);
         CHECK_EQ(w.program[i].wrong, 0);
         CHECK_EQ(w.program[i].received, POSTED);
         CHECK_EQ(second_received(w.second[i]), POSTED);
@@ -325,10 +325,10 @@ static void turned_down(struct turned *t) {
 /* Drives the library's workers. */
 #define TURNED_UNTIL(t, n, condition)                                                         \
     do {                                                                                      \
-        double end_ = two_now() + test_timeout(20);                                           \
+        double end_ = test_now() + test_timeout(20);                                          \
         while (!(condition)) {                                                                \
             for (int i_ = 0; i_ < (n); i_++) (void)weft_worker_progress((t)[i_].librarys, 0); \
-            CHECK(two_now() < end_);                                                          \
+            CHECK(test_now() < end_);                                                         \
         }                                                                                     \
     } while (0)
 

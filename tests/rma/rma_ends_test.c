@@ -216,8 +216,8 @@ static void live(struct life *l, const char *transport, bool messages) {
             &(weft_ep_params_t){.on_ready = life_ready, .on_error = life_lost, .arg = l},
             &l->ep) < 0)
         return;
-    double stop = two_now() + 2;
-    while (!l->ready && !l->lost && two_now() < stop) turn_both(l->a, l->b, 10);
+    double stop = test_now() + 2;
+    while (!l->ready && !l->lost && test_now() < stop) turn_both(l->a, l->b, 10);
     if (!l->ready) return;
     if (weft_mem_alloc(l->b, sizeof big, &(weft_mem_params_t){.rights = WEFT_MEM_ALL}, &l->mem) < 0)
         return;

@@ -92,13 +92,13 @@ static weft_status_t begin(enum kind kind, weft_ep_t *ep, uint64_t base, weft_rk
 
 /* Each of these comes in milliseconds where no other process wants the cores; only a hang takes so
  * long. */
-#define COMES(cond, drive)                               \
-    do {                                                 \
-        double until_end = two_now() + test_timeout(60); \
-        while (!(cond) && two_now() < until_end) {       \
-            drive;                                       \
-        }                                                \
-        CHECK(cond);                                     \
+#define COMES(cond, drive)                                \
+    do {                                                  \
+        double until_end = test_now() + test_timeout(60); \
+        while (!(cond) && test_now() < until_end) {       \
+            drive;                                        \
+        }                                                 \
+        CHECK(cond);                                      \
     } while (0)
 
 static char memory[BIG]; /* is filled once: 150 times would take most of the time */

@@ -107,11 +107,11 @@ static pid_t start(const struct notified *notified, enum way way, enum kind kind
 
 /* The initiators poll, too: each of their operations may wait until this process has a core, and
  * they until they have one. */
-#define COMES(t, cond)                                        \
-    do {                                                      \
-        double until_end = two_now() + test_timeout(60);      \
-        while (!(cond) && two_now() < until_end) two_turn(t); \
-        CHECK(cond);                                          \
+#define COMES(t, cond)                                         \
+    do {                                                       \
+        double until_end = test_now() + test_timeout(60);      \
+        while (!(cond) && test_now() < until_end) two_turn(t); \
+        CHECK(cond);                                           \
     } while (0)
 
 struct scene {

@@ -38,11 +38,11 @@ static void turn(struct world *w) {
     else
         two_turn(&w->r.t);
 }
-#define TURNS_UNTIL(w, cond)                              \
-    do {                                                  \
-        double turns_end = two_now() + test_timeout(20);  \
-        while (!(cond) && two_now() < turns_end) turn(w); \
-        CHECK(cond);                                      \
+#define TURNS_UNTIL(w, cond)                               \
+    do {                                                   \
+        double turns_end = test_now() + test_timeout(20);  \
+        while (!(cond) && test_now() < turns_end) turn(w); \
+        CHECK(cond);                                       \
     } while (0)
 
 /* What the call answered, or what came later. */

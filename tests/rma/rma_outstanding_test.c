@@ -141,7 +141,7 @@ TEST(gets_that_are_refused_half_way_leave_their_places) {
                  WEFT_IN_PROGRESS);
     weft_worker_progress(r.t.a, 0);
     struct link *link = r.t.back->link;
-    for (double end = two_now() + test_timeout(20); link->rma_served < GETS && two_now() < end;)
+    for (double end = test_now() + test_timeout(20); link->rma_served < GETS && test_now() < end;)
         weft_worker_progress(r.t.b, 0);
     CHECK_EQ(link->rma_served, GETS);
     CHECK_EQ(weft_mem_revoke(r.mem, OP(&revoked)), WEFT_IN_PROGRESS); /* the lane has some of it */

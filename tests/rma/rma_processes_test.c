@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
+#include <tests/support/clock.h>
 
 enum { PROCESSES = 8, ADDS = 300, SWAPS = 150, WINS = PROCESSES * SWAPS, LEN = 1 << 20 };
 
@@ -105,11 +106,11 @@ static void host_close(struct host *h) {
 }
 
 /* Serves until `cond`. */
-#define SERVE(h, cond)                                                                   \
-    do {                                                                                 \
-        double serve_end = two_now() + 60;                                               \
-        while (!(cond) && two_now() < serve_end) (void)weft_worker_wait((h)->worker, 1); \
-        CHECK(cond);                                                                     \
+#define SERVE(h, cond)                                                                    \
+    do {                                                                                  \
+        double serve_end = test_now() + 60;                                               \
+        while (!(cond) && test_now() < serve_end) (void)weft_worker_wait((h)->worker, 1); \
+        CHECK(cond);                                                                      \
     } while (0)
 
 static bool is_over(pid_t *pid, int *bad) {
@@ -123,20 +124,14 @@ static bool is_over(pid_t *pid, int *bad) {
 
 /* ---- atomics of eight processes on the same words */
 
-static uint64_t now_ns(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
-}
-
 /* An addition of 1 to `at`, or a compare-and-swap of *seen_p, which becomes what was found. */
 static void one_atomic(const struct accepted *g, struct atomic *a, size_t size, uint64_t mine,
                        uint64_t *seen_p, uint64_t at) {
     weft_atomic_t what = seen_p ? WEFT_ATOMIC_CSWAP : WEFT_ATOMIC_ADD;
     uint64_t seen = seen_p ? *seen_p : 0;
-    a->called = now_ns();
+    a->called = test_now_ns();
     if (weft_atomic_fetch_wait(g->ep, what, size, mine, seen, &a->was, at, g->rkey)) _exit(3);
-    a->answered = now_ns();
+    a->answered = test_now_ns();
     a->is = !seen_p ? a->was + 1 : a->was == seen ? mine : a->was;
     if (seen_p) *seen_p = a->is;
 }

@@ -22,11 +22,11 @@ static void turn(struct party *p, size_t n) {
     for (size_t i = 0; i < n; i++) weft_worker_progress(p[i].worker, 0);
     weft_worker_progress(t.b, 0);
 }
-#define UNTIL_ALL(p, n, cond)                                \
-    do {                                                     \
-        double until_end = two_now() + test_timeout(20);     \
-        while (!(cond) && two_now() < until_end) turn(p, n); \
-        CHECK(cond);                                         \
+#define UNTIL_ALL(p, n, cond)                                 \
+    do {                                                      \
+        double until_end = test_now() + test_timeout(20);     \
+        while (!(cond) && test_now() < until_end) turn(p, n); \
+        CHECK(cond);                                          \
     } while (0)
 
 static weft_rkey_t *key_to(struct party *p, unsigned i) {

@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <sys/wait.h>
-#include <tests/support/descriptors.h>
+#include <tests/support/scarce_descriptors.h>
 #include <unistd.h>
 #include <weft/logger.h>
 

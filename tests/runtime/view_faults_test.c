@@ -9,8 +9,8 @@
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
-#include <tests/support/descriptors.h>
-#include <time.h>
+#include <tests/support/clock.h>
+#include <tests/support/scarce_descriptors.h>
 
 enum { RANKS = 3, VICTIM = 1, BYTES = 40000 };
 enum moment { BEFORE, IN, AFTER, N_MOMENTS };
@@ -426,12 +426,6 @@ TEST(connections_that_stay_silent_are_closed_when_others_wait) {
     silent_stay = false;
 }
 
-static double seconds_now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
 /* Rank 0 has no descriptor for the other's connection at first. */
 static void come_without_descriptors(const char *store, uint32_t rank, uint32_t size) {
     weft_status_t ready = WEFT_IN_PROGRESS;
@@ -439,7 +433,7 @@ static void come_without_descriptors(const char *store, uint32_t rank, uint32_t 
     if (rank == 0) {
         int waits = 0;
         descriptors_leave(0);
-        for (double end = seconds_now() + 0.5; seconds_now() < end; waits++)
+        for (double end = test_now() + 0.5; test_now() < end; waits++)
             weft_worker_wait(weft_view_worker(view), 100);
         CHECK(waits < 200); /* some 10, not as many as a loop can make */
         CHECK_EQ(ready, WEFT_IN_PROGRESS);

@@ -98,16 +98,16 @@ static inline void hub_turn(struct hub *h) {
     if (h->worker) weft_worker_progress(h->worker, 0);
     hub_check(h, h->worker);
 }
-#define HUB_UNTIL(h, cond)                                    \
-    do {                                                      \
-        double until_end = two_now() + 20;                    \
-        while (!(cond) && two_now() < until_end) hub_turn(h); \
-        CHECK(cond);                                          \
+#define HUB_UNTIL(h, cond)                                     \
+    do {                                                       \
+        double until_end = test_now() + 20;                    \
+        while (!(cond) && test_now() < until_end) hub_turn(h); \
+        CHECK(cond);                                           \
     } while (0)
 
 static inline void hub_run(struct hub *h, double seconds) {
-    double end = two_now() + seconds;
-    while (two_now() < end) hub_turn(h);
+    double end = test_now() + seconds;
+    while (test_now() < end) hub_turn(h);
 }
 
 /* `more` settings come after those that make all of it quick. */

@@ -5,6 +5,7 @@
 
 #include "sim_workers.h"
 #include <endpoints/lanes/switch_local.h>
+#include <tests/support/clock.h>
 #include <time.h>
 
 enum { SIDES = 2, SLOTS = 16, LARGEST = 120000, REGION = 65536 };
@@ -59,11 +60,6 @@ static size_t size_of(uint64_t n) {
 
 /* ---- time */
 
-static double real_now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
 static bool pair_turn(struct pair *p) {
     if (p->clock) return weft__clock_turn(p->clock);
     for (int i = 0; i < SIDES; i++)
@@ -71,7 +67,7 @@ static bool pair_turn(struct pair *p) {
     return true;
 }
 static double pair_now(struct pair *p) {
-    return p->clock ? (double)weft__clock_now(p->clock) * 1e-9 : real_now();
+    return p->clock ? (double)weft__clock_now(p->clock) * 1e-9 : test_now();
 }
 #define UNTIL(p, cond)                             \
     do {                                           \

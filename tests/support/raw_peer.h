@@ -82,11 +82,11 @@ static inline void raw_turn(struct raw *r) {
     two_turn(&r->t);
     weft__reactor_progress(r->reactor, 0);
 }
-#define RAW_UNTIL(r, cond)                                    \
-    do {                                                      \
-        double until_end = two_now() + 20;                    \
-        while (!(cond) && two_now() < until_end) raw_turn(r); \
-        CHECK(cond);                                          \
+#define RAW_UNTIL(r, cond)                                     \
+    do {                                                       \
+        double until_end = test_now() + 20;                    \
+        while (!(cond) && test_now() < until_end) raw_turn(r); \
+        CHECK(cond);                                           \
     } while (0)
 
 static inline void raw_dial(struct raw *r, const char *transport) {

@@ -42,11 +42,11 @@ static inline bool drive(struct pair *p) {
     int a = weft_worker_progress(p->a, 0), b = p->b ? weft_worker_progress(p->b, 0) : 0;
     return a > 0 || b > 0;
 }
-#define UNTIL_PAIR(p, cond)                                           \
-    do {                                                              \
-        double until_end = two_now() + 60;                            \
-        while (!(cond) && two_now() < until_end) test_idle(drive(p)); \
-        CHECK(cond);                                                  \
+#define UNTIL_PAIR(p, cond)                                            \
+    do {                                                               \
+        double until_end = test_now() + 60;                            \
+        while (!(cond) && test_now() < until_end) test_idle(drive(p)); \
+        CHECK(cond);                                                   \
     } while (0)
 
 static inline void pair_make(struct pair *p, const char *transports, const weft_setting_t *settings,

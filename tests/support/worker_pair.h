@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <tests/harness.h>
 #include <tests/network.h>
-#include <time.h>
+#include <tests/support/clock.h>
 #include <weft/weft.h>
 
 struct two {
@@ -25,12 +25,6 @@ static __attribute__((constructor)) void two_fixed_costs(void) {
     setenv("WEFT_CALIBRATION", "off", 0);
 }
 
-static inline double two_now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
 /* Returns whether either found anything. */
 static inline bool two_turn(struct two *t) {
     int a = t->a ? weft_worker_progress(t->a, 0) : 0;
@@ -39,11 +33,11 @@ static inline bool two_turn(struct two *t) {
 }
 
 /* Drives both until `cond`; fails the test when it takes too long. */
-#define UNTIL(t, cond)                                                   \
-    do {                                                                 \
-        double until_end = two_now() + test_timeout(20);                 \
-        while (!(cond) && two_now() < until_end) test_idle(two_turn(t)); \
-        CHECK(cond);                                                     \
+#define UNTIL(t, cond)                                                    \
+    do {                                                                  \
+        double until_end = test_now() + test_timeout(20);                 \
+        while (!(cond) && test_now() < until_end) test_idle(two_turn(t)); \
+        CHECK(cond);                                                      \
     } while (0)
 
 static inline void two_on_endpoint(weft_ep_t *ep, void *arg) {

@@ -74,8 +74,8 @@ static void flood_make(struct flood *f, const char *transport, const char *rings
     CHECK_EQ(weft_worker_create(p->context, &c, &f->c), 0);
     (heartbeat_ms ? b_dials : c_dials)(f);
     int accepted = heartbeat_ms ? 1 : 2;
-    for (double end = two_now() + test_timeout(60);
-         !(f->c_ready && f->from_c && p->accepted == accepted) && two_now() < end;
+    for (double end = test_now() + test_timeout(60);
+         !(f->c_ready && f->from_c && p->accepted == accepted) && test_now() < end;
          test_idle(drive(p)))
         weft_worker_progress(f->c, 0);
     CHECK(f->c_ready && f->from_c);
@@ -125,9 +125,9 @@ static bool send_one(struct flood *f, uint32_t flags) {
 
 /* Until c is kept waiting for a while. */
 static void flood(struct flood *f, uint32_t flags) {
-    for (double last = two_now(); f->sent < FLOOD && two_now() - last < test_timeout(0.1);
+    for (double last = test_now(); f->sent < FLOOD && test_now() - last < test_timeout(0.1);
          test_idle(weft_worker_progress(f->c, 0) > 0))
-        while (send_one(f, flags)) last = two_now();
+        while (send_one(f, flags)) last = test_now();
     CHECK(f->sent < FLOOD);
     CHECK_EQ(f->failed + f->lost, 0);
 }
@@ -140,15 +140,15 @@ static void others_are_served(struct flood *f) {
         struct tally fetched = {0}, got = {0};
         weft_status_t st =
             weft_atomic_fetch(p->to_b, WEFT_ATOMIC_ADD, 8, 1, 0, &old, at, p->key, OP(&fetched));
-        for (double end = two_now() + test_timeout(20);
-             st == WEFT_IN_PROGRESS && !fetched.calls && two_now() < end;)
+        for (double end = test_now() + test_timeout(20);
+             st == WEFT_IN_PROGRESS && !fetched.calls && test_now() < end;)
             test_idle(weft_worker_progress(p->a, 0) > 0);
         CHECK(fetched.calls && fetched.status == WEFT_OK);
         if (!fetched.calls) return;
         CHECK_EQ(old, f->added++);
         st = weft_get(p->to_b, back, sizeof back, at, p->key, OP(&got));
-        for (double end = two_now() + test_timeout(20);
-             st == WEFT_IN_PROGRESS && !got.calls && two_now() < end;)
+        for (double end = test_now() + test_timeout(20);
+             st == WEFT_IN_PROGRESS && !got.calls && test_now() < end;)
             test_idle(weft_worker_progress(p->a, 0) > 0);
         CHECK(got.calls && got.status == WEFT_OK);
         CHECK_EQ(back[0], f->added);
@@ -160,7 +160,7 @@ static void others_are_served(struct flood *f) {
 static void all_arrive(struct flood *f, unsigned more, uint32_t flags) {
     struct pair *p = &f->p;
     unsigned all = f->sent + more;
-    for (double end = two_now() + test_timeout(60); p->arrived < (int)all && two_now() < end;
+    for (double end = test_now() + test_timeout(60); p->arrived < (int)all && test_now() < end;
          test_idle(drive(p))) {
         while (f->sent < all && send_one(f, flags)) continue;
         weft_worker_progress(f->c, 0);
@@ -239,7 +239,7 @@ static void stopped_while_one_waits(const char *transport, const char *rings) {
     struct pollfd fd = {.fd = weft_worker_fd(f.p.b), .events = POLLIN};
     flood(&f, 0);
     CHECK_EQ(weft_worker_stop_thread(f.p.b), 0);
-    for (double end = two_now() + test_timeout(60); f.p.arrived < (int)f.sent && two_now() < end;
+    for (double end = test_now() + test_timeout(60); f.p.arrived < (int)f.sent && test_now() < end;
          weft_worker_progress(f.c, 0))
         if (poll(&fd, 1, 10) == 1) CHECK(weft_worker_progress(f.p.b, 7) >= 0);
     all_arrive(&f, (unsigned)test_fewer(1000), 0);
@@ -265,7 +265,7 @@ static void gone_while_it_waits(const char *transport, const char *rings) {
     weft_worker_destroy(f.c);
     f.c = NULL;
     others_are_served(&f);
-    for (double end = two_now() + test_timeout(60); !f.p.errors && two_now() < end;)
+    for (double end = test_now() + test_timeout(60); !f.p.errors && test_now() < end;)
         test_idle(drive(&f.p));
     CHECK_EQ(f.p.errors, 1);
     CHECK(f.p.arrived > 0);
@@ -305,7 +305,7 @@ static void sent_to_while_it_waits(const char *transport, const char *rings) {
     }
     usleep(
         (useconds_t)test_timeout(20000)); /* the thread has come to its end of room, and sleeps */
-    for (double end = two_now() + test_timeout(20); came < RETURNS && two_now() < end;)
+    for (double end = test_now() + test_timeout(20); came < RETURNS && test_now() < end;)
         test_idle(weft_worker_progress(f.c, 0) > 0);
     CHECK_EQ(came, RETURNS);
     CHECK_EQ(f.p.arrived, 0);
@@ -330,7 +330,7 @@ static void asked_whether_it_lives(const char *transport, const char *rings) {
     flood_make(&f, transport, rings);
     heartbeat_ms = 0;
     flood(&f, 0);
-    for (double end = two_now() + test_timeout(1.2); two_now() < end;
+    for (double end = test_now() + test_timeout(1.2); test_now() < end;
          weft_worker_progress(f.p.a, 0))
         test_idle(weft_worker_progress(f.c, 0) > 0);
     all_arrive(&f, (unsigned)test_fewer(1000), 0);
@@ -354,7 +354,7 @@ static void target_gone(const char *transport, const char *rings) {
     flood(&f, 0);
     weft_worker_destroy(f.p.b);
     f.p.b = NULL;
-    for (double end = two_now() + test_timeout(60); !f.lost && two_now() < end;)
+    for (double end = test_now() + test_timeout(60); !f.lost && test_now() < end;)
         test_idle(weft_worker_progress(f.c, 0) > 0);
     CHECK_EQ(f.lost, 1);
     weft_rkey_release(f.p.key);

@@ -60,8 +60,8 @@ static weft_request_t *begin_placement(struct run *r, uint32_t deadline_ms) {
 static void nothing_is_written_any_more(struct run *r) {
     CHECK_EQ(r->received, 1);
     memset(r->in, 0x55, LARGE);
-    double end = two_now() + 0.1;
-    while (two_now() < end) two_turn(&r->two);
+    double end = test_now() + 0.1;
+    while (test_now() < end) two_turn(&r->two);
     for (size_t i = 0; i < LARGE; i++) CHECK(r->in[i] == 0x55);
     CHECK_EQ(r->received, 1);
 }
@@ -139,8 +139,8 @@ TEST(a_slow_rail_is_left_out_after_two_messages_and_comes_back) {
     uint64_t share = 0;
     int messages = 0;
     /* beside other programs a small share may look slow for long */
-    double until = two_now() + test_timeout(20);
-    for (; share < MESSAGE / 8 && two_now() < until; messages++)
+    double until = test_now() + test_timeout(20);
+    for (; share < MESSAGE / 8 && test_now() < until; messages++)
         share = share_of_rails(&r, MESSAGE);
     CHECK(share >= MESSAGE / 8);
     CHECK(messages >= RAILS_LOOK_AGAIN / 2); /* until then it was not asked */

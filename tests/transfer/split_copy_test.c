@@ -43,9 +43,9 @@ TEST(memory_that_is_exposed_for_reading_is_exposed_for_writing_when_that_is_want
     struct into_pair p;
     char *elsewhere = malloc(LARGE);
     into_up(&p, 1, RIGHTS);
-    double end = two_now() + test_timeout(20);
+    double end = test_now() + test_timeout(20);
     /* it is sent out of */
-    while (weft_worker_count(p.l.t.a, "protocol.get") == 0 && two_now() < end) {
+    while (weft_worker_count(p.l.t.a, "protocol.get") == 0 && test_now() < end) {
         struct tally sent = {0}, received = {0};
         weft_iov_t to = {elsewhere, LARGE}, from = {p.in, LARGE};
         CHECK_EQ(weft_tag_recv(p.l.t.a, 1, UINT64_MAX, &to, 1, NULL, OP(&received)),
@@ -80,8 +80,8 @@ TEST(a_sender_that_is_away_is_not_waited_for) {
     until_put_done(&p);
     uint64_t before = put_done(&p);
     post(&p, LEN, 0, &sent, &received);
-    double end = two_now() + test_timeout(20);
-    while (!received.calls && two_now() < end) weft_worker_progress(p.l.t.b, 0);
+    double end = test_now() + test_timeout(20);
+    while (!received.calls && test_now() < end) weft_worker_progress(p.l.t.b, 0);
     CHECK(received.calls == 1 && received.status == WEFT_OK && sent.calls == 0);
     check_room(&p, LEN, 0);
     memset(p.in, 0, LEN); /* it is the receiver's again: who comes late writes nothing */
@@ -215,8 +215,8 @@ static struct weft_request *until_both_are_at_it(struct into_pair *p, struct tal
     begin(p, 1, 0, sent, received);
     uint64_t before = put_done(p);
     for (int i = 0; i < 2; i++) weft_worker_progress(p->l.t.b, 0);
-    double end = two_now() + test_timeout(20);
-    while (put_done(p) == before && two_now() < end) weft_worker_progress(p->l.t.a, 0);
+    double end = test_now() + test_timeout(20);
+    while (put_done(p) == before && test_now() < end) weft_worker_progress(p->l.t.a, 0);
     CHECK(put_done(p) > before && put_done(p) - before < LEN / 4 && sent->calls == 0);
     return list_of(p->l.t.back->requests.next, struct weft_request, of_ep);
 }
@@ -228,8 +228,8 @@ TEST(a_reader_that_sends_fin_early_gets_no_more_put_done) {
     struct tally sent, received;
     const struct weft_request *reads = until_both_are_at_it(&p, &sent, &received);
     weft__offer_fin(p.l.t.back->link, reads->peer_id, WEFT_OK);
-    double end = two_now() + test_timeout(20);
-    while (!sent.calls && two_now() < end) weft_worker_progress(p.l.t.a, 0);
+    double end = test_now() + test_timeout(20);
+    while (!sent.calls && test_now() < end) weft_worker_progress(p.l.t.a, 0);
     CHECK(sent.calls == 1 && sent.status == WEFT_OK);
     uint64_t until = put_done(&p);
     for (int i = 0; i < 100; i++) weft_worker_progress(p.l.t.a, 0);
@@ -282,8 +282,8 @@ static void play(struct side *s, bool sleeps, uint32_t seed, uint32_t other) {
         CHECK(st == WEFT_OK || st == WEFT_IN_PROGRESS);
         CHECK_EQ(weft_tag_send(s->ep, round, &(weft_iov_t){s->out, len}, 1, OP(&sent)),
                  WEFT_IN_PROGRESS);
-        double end = two_now() + test_timeout(30);
-        while ((!sent.calls || !received.calls) && two_now() < end)
+        double end = test_now() + test_timeout(30);
+        while ((!sent.calls || !received.calls) && test_now() < end)
             if (weft_worker_progress(s->worker, 0) == 0 && sleeps) doze(s);
         CHECK(sent.status == WEFT_OK && received.status == WEFT_OK && received.calls == 1);
         number(expected, len, other + round);

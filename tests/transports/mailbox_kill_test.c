@@ -137,8 +137,8 @@ static bool steps_once(pid_t pid) {
 static bool stops(pid_t pid) {
     int status;
     pid_t who;
-    for (double give_up = pair_seconds() + 20; (who = waitpid(pid, &status, WNOHANG)) == 0;)
-        if (pair_seconds() > give_up || sched_yield() < 0) return false;
+    for (double give_up = test_now() + 20; (who = waitpid(pid, &status, WNOHANG)) == 0;)
+        if (test_now() > give_up || sched_yield() < 0) return false;
     return who == pid && WIFSTOPPED(status) && WSTOPSIG(status) == SIGTRAP;
 }
 
@@ -244,13 +244,13 @@ static void receiver_turn(struct scene *s, int ms) {
 static void exchange(struct scene *s) {
     uint64_t number = s->rounds++;
     size_t at_b = s->p.b.n_messages, at_a = s->p.a.n_messages;
-    double give_up = pair_seconds() + 20;
+    double give_up = test_now() + 20;
     CHECK_EQ(post(s->p.a.lane, s->form, number), WEFT_OK);
-    while (s->p.b.n_messages == at_b && pair_seconds() < give_up) receiver_turn(s, 20000);
+    while (s->p.b.n_messages == at_b && test_now() < give_up) receiver_turn(s, 20000);
     CHECK_EQ(s->p.b.n_messages, at_b + 1);
     CHECK(is_whole(&s->p.b.messages[at_b], s->form, number));
     CHECK_EQ(post(s->p.b.lane, s->form, number), WEFT_OK);
-    while (s->p.a.n_messages == at_a && pair_seconds() < give_up)
+    while (s->p.a.n_messages == at_a && test_now() < give_up)
         weft__reactor_progress(s->p.reactor_a, 0);
     CHECK_EQ(s->p.a.n_messages, at_a + 1);
     pair_forget(&s->p.a);
@@ -275,7 +275,7 @@ static unsigned kill_after(struct scene *s, unsigned n) {
     pid_t pid = fork();
     CHECK(pid >= 0);
     if (pid == 0) victim(s->p.directory, s->form, s->page);
-    for (double give_up = pair_seconds() + 20; pair_seconds() < give_up && s->v.n_messages < BEFORE;
+    for (double give_up = test_now() + 20; test_now() < give_up && s->v.n_messages < BEFORE;
          usleep(50))
         weft__reactor_progress(s->p.reactor_b, 0);
     CHECK_EQ(waitpid(pid, &status, WUNTRACED), pid);
@@ -288,7 +288,7 @@ static unsigned kill_after(struct scene *s, unsigned n) {
     kill(pid, SIGKILL);
     waitpid(pid, &status, 0);
     exchange(s); /* and when it is dead */
-    for (double give_up = pair_seconds() + 20; !s->v.n_down && pair_seconds() < give_up; usleep(50))
+    for (double give_up = test_now() + 20; !s->v.n_down && test_now() < give_up; usleep(50))
         receiver_turn(s, 20000);
     CHECK_EQ(s->v.down, WEFT_ERR_PEER_FAILED);
     CHECK(s->v.n_messages == BEFORE || s->v.n_messages == BEFORE + 1);

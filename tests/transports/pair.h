@@ -17,6 +17,7 @@
 #include "../network.h"
 #include <dirent.h>
 #include <reactor/virtual.h>
+#include <tests/support/clock.h>
 #include <time.h>
 #include <transports/registry.h>
 
@@ -125,12 +126,6 @@ static inline bool pair_has_rdma(void) {
 
 /* ---- driving --------------------------------------------------------------------------------- */
 
-static double pair_seconds(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
-}
-
 /* One turn of each. */
 static inline void pair_turn(struct pair *p) {
     if (p->clock) {
@@ -143,12 +138,12 @@ static inline void pair_turn(struct pair *p) {
 }
 
 /* Drives both until `cond` holds; its value. */
-#define pair_until(p, cond)                                                        \
-    ({                                                                             \
-        double pair_end_ = pair_seconds() + test_timeout(20);                      \
-        bool pair_held_;                                                           \
-        while (!(pair_held_ = (cond)) && pair_seconds() < pair_end_) pair_turn(p); \
-        pair_held_;                                                                \
+#define pair_until(p, cond)                                                    \
+    ({                                                                         \
+        double pair_end_ = test_now() + test_timeout(20);                      \
+        bool pair_held_;                                                       \
+        while (!(pair_held_ = (cond)) && test_now() < pair_end_) pair_turn(p); \
+        pair_held_;                                                            \
     })
 /* A few turns, for what must not happen. */
 static inline void pair_turns(struct pair *p, int n) {

@@ -54,8 +54,8 @@ static struct counted counted(void) {
 
 /* Drives for a while; false if `c` came. */
 static bool waits(struct pair *p, const struct counted *c, int ms) {
-    double until = pair_seconds() + ms / 1e3;
-    while (pair_seconds() < until && c->calls == 0) pair_turn(p);
+    double until = test_now() + ms / 1e3;
+    while (test_now() < until && c->calls == 0) pair_turn(p);
     return c->calls == 0;
 }
 

@@ -6,7 +6,7 @@
 #include <errno.h>
 #include <sys/epoll.h>
 #include <sys/syscall.h>
-#include <tests/support/descriptors.h>
+#include <tests/support/scarce_descriptors.h>
 #include <transports/shm/lane/shm.h>
 
 static uint64_t violations(const struct pair *p) {
@@ -172,7 +172,7 @@ TEST(a_listener_that_cannot_be_watched_again_tries_once_more) {
     for (int i = 0; i < 10; i++) weft__reactor_progress(p.reactor_b, 0);
     descriptors_give_back();
     epoll_is_full = true;
-    for (double end = pair_seconds() + 0.2; pair_seconds() < end; usleep(1000))
+    for (double end = test_now() + 0.2; test_now() < end; usleep(1000))
         weft__reactor_progress(p.reactor_b, 0);
     epoll_is_full = false;
     CHECK_EQ(p.b.n_open, 0);

@@ -258,8 +258,8 @@ TEST(memory_that_could_end_in_a_fault_is_not_mapped) {
         begin(&w);
         struct lane_key *key = ask(&w, &w.p.a);
         send_grant(&w.p.b, 1, SHM_WAY_MAP, cases[i].offset, cases[i].fds, cases[i].n);
-        double give_up = pair_seconds() + 20;
-        while (strcmp(key->how, "asked for") == 0 && !w.p.a.n_down && pair_seconds() < give_up)
+        double give_up = test_now() + 20;
+        while (strcmp(key->how, "asked for") == 0 && !w.p.a.n_down && test_now() < give_up)
             weft__reactor_progress(w.p.reactor_a, 0);
         CHECK_EQ(w.p.a.n_down, cases[i].ends);
         if (!cases[i].ends) CHECK_EQ(key->status, WEFT_NO_RESOURCE); /* messages will do */
@@ -281,8 +281,8 @@ TEST(a_way_that_was_not_asked_for_is_not_taken) {
     weft__shm_key_encode(SHM_WAY_MAP, w.packed);
     struct lane_key *key = ask(&w, &w.p.a);
     send_grant(&w.p.b, 1, SHM_WAY_VM, 0, NULL, 0);
-    double give_up = pair_seconds() + 20;
-    while (!w.p.a.n_down && key->status != WEFT_OK && pair_seconds() < give_up)
+    double give_up = test_now() + 20;
+    while (!w.p.a.n_down && key->status != WEFT_OK && test_now() < give_up)
         weft__reactor_progress(w.p.reactor_a, 0);
     CHECK_EQ(w.p.a.n_down, 1);
     CHECK_EQ(w.p.a.down, WEFT_ERR_PROTOCOL);

@@ -67,9 +67,9 @@ static inline void peer_open(struct peer *peer, void (*work)(struct pair *p, voi
     }
     half_open(&peer->p, peer->directory, 0xd2, "300ms");
     struct lane *lane = NULL;
-    double give_up = pair_seconds() + 20;
+    double give_up = test_now() + 20;
     while (peer->p.iface_a->ops->connect_uri(peer->p.iface_a, "peer", &lane) != WEFT_OK &&
-           pair_seconds() < give_up)
+           test_now() < give_up)
         usleep(500);
     CHECK(lane);
     lane->owner = &peer->p.a;

@@ -13,8 +13,8 @@ static bool readable(int fd, int ms) {
 }
 
 static void spin_us(unsigned us) {
-    double until = pair_seconds() + us / 1e6;
-    while (pair_seconds() < until) {
+    double until = test_now() + us / 1e6;
+    while (test_now() < until) {
     }
 }
 
@@ -67,8 +67,8 @@ TEST(killed_in_the_middle_of_traffic_the_peer_is_reported_and_nothing_hangs) {
         CHECK(pair_until(&peer.p, got > 100));
         spin_us((unsigned)round * 150);
         kill(peer.pid, SIGKILL);
-        double killed = pair_seconds();
-        while (a->n_down == 0 && pair_seconds() < killed + 20) {
+        double killed = test_now();
+        while (a->n_down == 0 && test_now() < killed + 20) {
             struct completion c = {no_done, 1, WEFT_OK};
             a->lane->ops->am_short(a->lane, 1, 1, "x", 1);
             a->lane->ops->am_bcopy(a->lane, 2, pack, NULL);
@@ -79,7 +79,7 @@ TEST(killed_in_the_middle_of_traffic_the_peer_is_reported_and_nothing_hangs) {
         }
         CHECK_EQ(a->n_down, 1);
         CHECK_EQ(a->down, WEFT_ERR_PEER_FAILED);
-        if (pair_seconds() - killed > slowest) slowest = pair_seconds() - killed;
+        if (test_now() - killed > slowest) slowest = test_now() - killed;
         CHECK(a->lane->ops->am_short(a->lane, 1, 1, "x", 1) < 0);
         peer_close(&peer);
         CHECK_EQ(a->n_down, 1);
@@ -96,8 +96,8 @@ TEST(a_sleeper_is_woken_by_the_death_of_its_peer) {
     int fd = weft__reactor_fd(peer.p.reactor_a);
     CHECK(pair_until(&peer.p, got > 10));
     kill(peer.pid, SIGKILL);
-    double give_up = pair_seconds() + 20;
-    while (peer.p.a.n_down == 0 && pair_seconds() < give_up && readable(fd, 20000))
+    double give_up = test_now() + 20;
+    while (peer.p.a.n_down == 0 && test_now() < give_up && readable(fd, 20000))
         weft__reactor_progress(peer.p.reactor_a, 0);
     CHECK_EQ(peer.p.a.down, WEFT_ERR_PEER_FAILED);
     peer_close(&peer);
@@ -145,10 +145,10 @@ TEST(a_close_does_not_wait_for_a_stopped_peer_beyond_its_timeout) {
     struct lane *lane = peer.p.a.lane;
     lane->ops->am_zcopy(
         lane, 3, &(struct lane_zcopy){"12345678", 8, &(weft_iov_t){large, sizeof large}, 1}, &c);
-    double began = pair_seconds();
+    double began = test_now();
     lane->ops->close(lane, true);
     CHECK(pair_until(&peer.p, peer.p.a.n_closed == 1));
-    CHECK(pair_seconds() - began > 0.25);
+    CHECK(test_now() - began > 0.25);
     peer_close(&peer);
 }
 
@@ -203,8 +203,8 @@ TEST(a_hundred_thousand_messages_race_through_the_arm_window) {
     a->arg = &e;
     uint32_t x = 7;
     uint64_t sent = 0, number = 0;
-    double began = pair_seconds();
-    while (sent < 100000 && pair_seconds() < began + 8) {
+    double began = test_now();
+    while (sent < 100000 && test_now() < began + 8) {
         x = x * 1664525 + 1013904223;
         for (unsigned n = x >> 24 < 2 ? 200 : 0; n; n--)
             if (a->lane->ops->am_short(a->lane, 3, 0, "", 0) == WEFT_OK) sent++;
@@ -212,11 +212,11 @@ TEST(a_hundred_thousand_messages_race_through_the_arm_window) {
         while (a->lane->ops->am_short(a->lane, 2, number, "", 0) != WEFT_OK) {
         }
         sent++;
-        double give_up = pair_seconds() + 20;
+        double give_up = test_now() + 20;
         for (unsigned n = 1; e.last != number; n++) {
             weft__reactor_progress(peer.p.reactor_a, 0);
             if (n % 4096 == 0) {
-                CHECK(pair_seconds() < give_up); /* it sleeps with a message before it */
+                CHECK(test_now() < give_up); /* it sleeps with a message before it */
                 CHECK_EQ(a->n_down, 0);
                 sched_yield();
             }
@@ -294,8 +294,8 @@ TEST(between_pollers_there_is_no_signal) {
     a->arg = &e;
     for (uint64_t i = 1; i <= 5000; i++) {
         CHECK_EQ(a->lane->ops->am_short(a->lane, 2, i, "", 0), WEFT_OK);
-        double give_up = pair_seconds() + 20;
-        while (e.last != i && pair_seconds() < give_up) weft__reactor_progress(peer.p.reactor_a, 0);
+        double give_up = test_now() + 20;
+        while (e.last != i && test_now() < give_up) weft__reactor_progress(peer.p.reactor_a, 0);
         CHECK_EQ(e.last, i);
     }
     CHECK_EQ(weft__count(peer.p.reactor_a)->shm_signals, 0);

@@ -8,7 +8,7 @@
 #include <pwd.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
-#include <tests/support/descriptors.h>
+#include <tests/support/scarce_descriptors.h>
 #include <transports/tcp/key.h>
 
 static char home[64];

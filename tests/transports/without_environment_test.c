@@ -10,7 +10,7 @@
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
-#include <time.h>
+#include <tests/support/clock.h>
 #include <weft/weft.h>
 
 static weft_context_t *context;
@@ -28,12 +28,6 @@ static void on_error(weft_ep_t *ep, weft_status_t status, void *arg) {
     weft_status_describe(status, why, sizeof why);
 }
 
-static double seconds(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
 static void quiet(weft_log_level_t level, const char *room, const char *line, void *arg) {}
 
 static bool open_worker(const char *transports) {
@@ -48,9 +42,9 @@ static void gone(weft_status_t status, void *arg) {
     worker = NULL;
 }
 static void close_worker(void) {
-    double end = seconds() + test_timeout(20);
+    double end = test_now() + test_timeout(20);
     CHECK_EQ(weft_worker_close(worker, &(weft_op_t){.done = gone}), WEFT_IN_PROGRESS);
-    while (worker && seconds() < end) weft_worker_progress(worker, 0);
+    while (worker && test_now() < end) weft_worker_progress(worker, 0);
     CHECK(!worker);
     CHECK_EQ(weft_context_destroy(context), 0);
 }
@@ -68,8 +62,8 @@ static void serve_as_a_service(int sent, const char *transport, const char *uri)
     if (apart && open_worker(transport) && weft_listen(worker, uri, NULL, &listener) == WEFT_OK)
         snprintf(line, sizeof line, "%s", weft_listener_uri(listener));
     if (write(sent, line, sizeof line) != sizeof line || !*line) _exit(1);
-    double end = seconds() + test_timeout(20);
-    while (seconds() < end) weft_worker_wait(worker, 100);
+    double end = test_now() + test_timeout(20);
+    while (test_now() < end) weft_worker_wait(worker, 100);
     _exit(0);
 }
 
@@ -93,8 +87,8 @@ static void meet_a_service(const char *transport, const char *uri) {
     weft_ep_t *ep;
     weft_ep_params_t params = {.on_ready = on_ready, .on_error = on_error};
     weft_status_t st = opened ? weft_connect(worker, where, &params, &ep) : WEFT_ERR_IO;
-    double end = seconds() + test_timeout(20);
-    while (st == WEFT_OK && !ready && !errors && seconds() < end) weft_worker_progress(worker, 0);
+    double end = test_now() + test_timeout(20);
+    while (st == WEFT_OK && !ready && !errors && test_now() < end) weft_worker_progress(worker, 0);
     unsetenv("XDG_RUNTIME_DIR");
     if (opened) close_worker();
     kill(child, SIGKILL);
