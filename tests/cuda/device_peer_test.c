@@ -376,7 +376,6 @@ TEST(a_cancel_waits_for_devices_at_work) {
     down(&c);
 }
 
-/* A member that is late is named by the deadline; no device has begun. */
 /* The end of the device's work is an event: until then the worker asks for errors, 50 times a
  * second at most, and for nothing else. */
 TEST(a_worker_does_not_poll_a_device_at_work) {
@@ -409,6 +408,7 @@ TEST(a_worker_does_not_poll_a_device_at_work) {
     down(&c);
 }
 
+/* No device has begun. */
 TEST(a_deadline_passes_before_all_have_come) {
     struct crew c;
     up(&c, 3);
