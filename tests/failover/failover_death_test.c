@@ -8,12 +8,14 @@
 /* Longer than a test may take: only the end of the process can be reported. */
 static const weft_setting_t patient[] = {{"failover.timeout", "600s"}};
 
+static const char *transports; /* NULL: the network */
+
 static weft_worker_t *open_worker(struct two *t) {
     weft_worker_t *worker = NULL;
     if (weft_context_create(&(weft_context_params_t){.settings = patient, .n_settings = 1},
                             &t->context))
         _exit(1);
-    weft_worker_params_t params = {.transports = test_network(),
+    weft_worker_params_t params = {.transports = transports ? transports : test_network(),
                                    .on_endpoint = two_on_endpoint,
                                    .on_error = two_on_back_error,
                                    .arg = t};
@@ -82,6 +84,26 @@ TEST(a_dialer_that_is_killed_is_not_waited_for) {
     two_down(&t);
 }
 
+/* By its lane, as without failover. */
+TEST(one_over_shared_memory_that_is_killed_is_lost_at_once) {
+    struct two t;
+    struct tally sent = {0};
+    static char bytes[300000];
+    transports = "shm";
+    pid_t pid = dialed_by_child(&t);
+    transports = NULL;
+    kill(pid, SIGSTOP);
+    CHECK_EQ(weft_am_send(t.back, 1, NULL, 0, &(weft_iov_t){bytes, sizeof bytes}, 1, OP(&sent)),
+             WEFT_IN_PROGRESS);
+    kill(pid, SIGKILL);
+    UNTIL(&t, t.back_errors && sent.calls);
+    CHECK_EQ(t.back_error, WEFT_ERR_PEER_FAILED);
+    CHECK_EQ(sent.status, WEFT_ERR_PEER_FAILED);
+    CHECK_EQ(weft_worker_count(t.a, "lanes.lost"), 0);
+    free_later(pid);
+    two_down(&t);
+}
+
 TEST(one_that_was_killed_and_reaped_before_we_looked_is_not_waited_for) {
     struct two t;
     pid_t pid = dialed_by_child(&t);
@@ -116,6 +138,7 @@ TEST(one_that_was_dialed_and_is_killed_is_not_waited_for) {
 TEST(one_that_stands_still_is_waited_for) {
     struct two t;
     pid_t pid = dialed_by_child(&t);
+    transports = NULL;
     kill(pid, SIGSTOP);
     kill_all();
     for (double end = test_now() + 0.3; test_now() < end;) weft_worker_progress(t.a, 0);

@@ -1,6 +1,8 @@
 /* The ends of endpoints that survive their connection, and what happens while they have none. */
 #include <tests/support/kill_child.h>
 
+#include <endpoints/core/endpoint.h>
+#include <endpoints/core/link.h>
 #include <endpoints/core/worker.h>
 
 static const weft_setting_t short_spin[] = {{"failover.timeout", "60ms"},
@@ -67,11 +69,16 @@ TEST(a_mode_that_is_none_is_refused) {
     two_down(&t);
 }
 
-TEST(where_lanes_die_with_their_peer_only_there_is_nothing_to_survive) {
+/* What happens when the peer dies: failover_death_test. */
+TEST(where_lanes_die_with_their_peer_only_nothing_is_retained) {
     struct two t;
+    surviving(&t, NULL, 0);
+    CHECK(t.ep->link->more->retain && t.back->link->more->retain);
+    two_down(&t);
     two_workers(&t, "shm", NULL, 0);
     dial_surviving(&t);
     UNTIL(&t, t.ready && t.back);
+    CHECK(!t.ep->link->more->retain && !t.back->link->more->retain);
     two_down(&t);
 }
 
