@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <sys/wait.h>
 #include <tests/harness.h>
+#include <tests/network.h>
 #include <time.h>
 #include <unistd.h>
 #include <weft/weft.h>
@@ -17,7 +18,7 @@ static weft_context_t *context;
 static weft_worker_t *worker;
 
 static void open_worker(void) {
-    weft_setting_t settings[] = {{"close.timeout", "400ms"}, {"log.level", "none"}};
+    weft_setting_t settings[] = {{"close.timeout", "1s"}, {"log.level", "none"}};
     CHECK_EQ(weft_context_create(&(weft_context_params_t){.settings = settings, .n_settings = 2},
                                  &context),
              WEFT_OK);
@@ -55,22 +56,21 @@ static void close_beside_a_stopped_client(const char *where) {
     struct pollfd ready = {notified[0], POLLIN, 0};
     while (poll(&ready, 1, 1) == 0) weft_worker_progress(worker, 0);
     kill(client, SIGSTOP);
+    CHECK_EQ(waitpid(client, NULL, WUNTRACED), client); /* it stands still */
     is_closed = false;
-    double begun = now_s(), longest = 0;
-    int turns = 0, fd = weft_worker_fd(worker);
+    bool host_ran = false;
+    double begun = now_s();
+    int fd = weft_worker_fd(worker);
     CHECK_EQ(weft_worker_close(worker, &(weft_op_t){.done = on_closed}), WEFT_IN_PROGRESS);
-    for (; !is_closed && now_s() - begun < 20; turns++) {
+    while (!is_closed && now_s() - begun < test_timeout(20)) {
         struct pollfd watched = {fd, POLLIN, 0};
-        if (poll(&watched, 1, 5) <= 0) continue;
-        double from = now_s();
-        weft_worker_progress(worker, 0);
-        if (now_s() - from > longest) longest = now_s() - from;
+        int n = poll(&watched, 1, 5);
+        host_ran |= now_s() - begun >= 0.1; /* the host's timer, which has its turn first */
+        if (n > 0) weft_worker_progress(worker, 0);
     }
     CHECK(is_closed);
-    printf("  %s: closed after %.0f ms, %d turns of the loop, the longest took %.1f ms\n", where,
-           (now_s() - begun) * 1e3, turns, longest * 1e3);
-    /* It waited for the client, and not within a call. */
-    if (now_s() - begun > 0.3) CHECK(turns > 2);
+    CHECK(now_s() - begun > 0.9); /* it waited for the client */
+    CHECK(host_ran);              /* and not within a call */
     CHECK_EQ(weft_context_destroy(context), WEFT_OK);
     kill(client, SIGKILL);
     waitpid(client, NULL, 0);
