@@ -8,6 +8,7 @@ from halting, and thereby in place; while the place is not the wanted one they p
 in the wanted place during which others had more than a tenth of the two cores' time counts for BUSY.
 """
 
+import contextlib
 import os
 import resource
 import statistics
@@ -22,6 +23,17 @@ OTHERS_AT_MOST = 0.1
 def children_s():
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
+
+
+@contextlib.contextmanager
+def wanting(place):
+    """For samples that were taken for another place than what is wanted now."""
+    global wanted
+    before, wanted = wanted, place
+    try:
+        yield
+    finally:
+        wanted = before
 
 
 def place_of(ns):

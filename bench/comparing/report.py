@@ -9,6 +9,8 @@ import time
 import gate
 from gate import summary
 
+from .group import Group
+
 PLACES_COMPARED = ("NEAR", "FAR", "SMT", "BUSY")
 
 
@@ -66,6 +68,11 @@ def tell(group, data):
     sys.stdout.flush()
 
 
+def where(result):
+    machine = result["machine"]
+    return f'{machine["cpu"]}, {machine["cores"]} cores, Linux {machine["kernel"]}, {result["place"]}'
+
+
 # ---- a table ---------------------------------------------------------------------------------------------------------
 
 
@@ -92,9 +99,15 @@ def row(group, data):
 
 
 def table(known, results):
+    """A table for each machine and place, with a line above that names them where there are several."""
     head = ["| what | unit | Weft | best peer | Weft ÷ peer | goal | the machine itself |", "|---|---|---|---|---|---|---|"]
-    rows = [row(known[name], results[name]["samples"]) for name in known if name in results]
-    return "\n".join(head + [row for row in rows if row])
+    tables = {}
+    for name, result in results.items():
+        group = known.get(name) or Group(result["title"], result["unit"], {})
+        with gate.wanting(result["place"]):
+            tables.setdefault(where(result), []).append(row(group, result["samples"]))
+    texts = {at: "\n".join(head + [row for row in rows if row]) for at, rows in tables.items()}
+    return "\n\n".join(text if len(texts) == 1 else f"{at}:\n\n{text}" for at, text in texts.items())
 
 
 # ---- a picture -------------------------------------------------------------------------------------------------------
@@ -104,18 +117,21 @@ def escape(text):
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
-def draw(path, results, about):
+def draw(path, results):
     """Bars, a group below the other, each group to its own scale."""
+    places = list(dict.fromkeys(where(group) for group in results.values()))
     left, width, bar = 190, 760, 20
     rows, y = [], 60
     for group in results.values():
-        medians = {name: summary(places)[0] for name, places in group["samples"].items()}
+        with gate.wanting(group["place"]):
+            medians = {name: summary(samples)[0] for name, samples in group["samples"].items()}
         medians = {name: value for name, value in medians.items() if value}
         if not medians:
             continue
         most = max(medians.values())
         better = "longer is better" if group["unit"] in ("M/s", "k/s", "GB/s", "1/s") else "shorter is better"
-        rows.append(f'<text x="16" y="{y}" class="title">{escape(group["title"])}: {better}</text>')
+        number = f" ({places.index(where(group)) + 1})" if len(places) > 1 else ""
+        rows.append(f'<text x="16" y="{y}" class="title">{escape(group["title"])}: {better}{number}</text>')
         y += 10
         for name, value in medians.items():
             length = value / most * (width - left - 110)
@@ -125,9 +141,9 @@ def draw(path, results, about):
                         f'<text x="{left + length + 6:.1f}" y="{y + 14}">{value:.3g} {group["unit"].replace("us", "µs")}</text>')
             y += bar
         y += 34
+    heading = places[0] if len(places) == 1 else "; ".join(f"({i}) {place}" for i, place in enumerate(places, 1))
     with open(path, "w") as out:
         out.write(f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{y}" viewBox="0 0 {width} {y}">\n'
                   "<style>text{font:12px sans-serif;fill:#333}.title{font-weight:bold;font-size:13px}</style>\n"
                   '<rect width="100%" height="100%" fill="#fff"/>\n'
-                  f'<text x="16" y="24">{escape(about["cpu"])}, {about["cores"]} cores, Linux {escape(about["kernel"])}: '
-                  "medians</text>\n" + "\n".join(rows) + "\n</svg>\n")
+                  f'<text x="16" y="24">{escape(heading)}: medians</text>\n' + "\n".join(rows) + "\n</svg>\n")

@@ -69,4 +69,38 @@ test_a_change_runs_the_tests_that_it_can_break() {
     done
 }
 
+# A file of the old form has one machine for all groups, and of these one that is not known here.
+test_kept_groups_of_a_comparison_keep_their_machine() {
+    python3 - "$scratch" >"$scratch/groups" <<'EOF'
+import importlib.machinery, importlib.util, json, os, sys
+
+loader = importlib.machinery.SourceFileLoader("compare", "bench/compare")
+compare = importlib.util.module_from_spec(importlib.util.spec_from_loader("compare", loader))
+loader.exec_module(compare)
+
+folder, machine = sys.argv[1], {"cpu": "old", "cores": 2, "kernel": "1"}
+path = os.path.join(folder, "compare.json")
+
+
+def group(title, place, value):
+    return {"title": title, "unit": "us", "when": "then", "samples": {"weft": {p: [value] if p == place else [] for p in compare.gate.PLACES}}}
+
+
+with open(path, "w") as out:
+    json.dump({"machine": machine, "place": "FAR", "groups": {"gone": group("gone", "FAR", 1.5), "kept": group("kept", "FAR", 2.5)}}, out)
+results = compare.load(path)
+results["new"] = {**group("new", "NEAR", 3.5), "machine": {"cpu": "new", "cores": 4, "kernel": "2"}, "place": "NEAR"}
+known = {name: compare.report.Group(name, "us", {}) for name in ("new", "kept")}
+compare.save(folder, known, results)
+for name, kept in compare.load(path).items():
+    print(name, kept["machine"]["cpu"], kept["place"])
+print(open(os.path.join(folder, "table.md")).read())
+EOF
+    has groups "$(head -3 "$scratch/groups" | tr '\n' ' ')" '^new new NEAR kept old FAR gone old FAR $'
+    for row in 'old, 2 cores, Linux 1, FAR:' '. gone . us . 1.5 ' '. kept . us . 2.5 ' 'new, 4 cores, Linux 2, NEAR:' '. new . us . 3.5 '; do
+        has table "$(cat "$scratch/groups")" "$row"
+    done
+    has picture "$(cat "$scratch/compare.svg")" '\(1\) new, 4 cores, Linux 2, NEAR; \(2\) old'
+}
+
 run_tests
