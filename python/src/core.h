@@ -186,6 +186,8 @@ int weft__py_turn(struct worker *worker, unsigned budget); /* weft_worker_progre
 int weft__py_wait(struct worker *worker, int timeout_ms);  /* weft_worker_wait */
 void weft__py_destroy(struct worker *worker);
 int weft__py_open(struct worker *worker); /* 0, or -1 and ClosedError */
+/* The same, before this thread drives the worker: only its own may. -1: or WrongThreadError */
+int weft__py_own(struct worker *worker);
 
 /* ---- ends.c ---- */
 void weft__py_adopt(struct worker *worker, struct child *child, void **handle);

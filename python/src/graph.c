@@ -242,8 +242,11 @@ static void destroy(struct graph *g) {
 
 static PyObject *graph_destroy(PyObject *self, PyObject *unused) {
     struct graph *g = (struct graph *)self;
-    if (g->team && g->running && g->team->worker->turning)
-        return weft__py_raise(g->state, WEFT_ERR_BUSY);
+    if (g->team && g->running) { /* its end drives the worker */
+        struct worker *w = g->team->worker;
+        if (w->handle && weft__py_own(w) < 0) return NULL;
+        if (w->turning) return weft__py_raise(g->state, WEFT_ERR_BUSY);
+    }
     destroy(g);
     Py_RETURN_NONE;
 }

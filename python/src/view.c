@@ -237,6 +237,7 @@ static PyObject *view_at(PyObject *self, PyObject *args) {
     if (!PyArg_ParseTuple(args, "O&|p", weft__py_u32, &rank, &refresh)) return NULL;
     if (!live(v)) return weft__py_raise(v->worker->state, WEFT_ERR_CLOSED);
     struct worker *w = v->worker;
+    if (weft__py_own(w) < 0) return NULL;
     bool turned = w->turning; /* called within a callback: the library refuses it */
     w->turning = true;
     w->unlocked = PyEval_SaveThread();

@@ -8,9 +8,12 @@
 
 /* ---- callbacks into Python ---- */
 
-/* Whether a callback may run Python; it then ends with weft__py_leave. */
+/* Whether a callback may run Python; it then ends with weft__py_leave. Another thread than the
+ * worker's holds the interpreter's lock. */
 bool weft__py_enter(struct worker *worker, PyThreadState **was_p) {
     if (worker->dead) return false;
+    *was_p = NULL;
+    if (!weft__py_is_owner(worker)) return true;
     *was_p = worker->unlocked;
     worker->unlocked = NULL;
     if (*was_p) PyEval_RestoreThread(*was_p);
@@ -29,6 +32,14 @@ static void closed(struct request *request) {
 int weft__py_open(struct worker *worker) {
     if (worker->handle) return 0;
     weft__py_raise(worker->state, WEFT_ERR_CLOSED);
+    return -1;
+}
+
+int weft__py_own(struct worker *worker) {
+    if (weft__py_open(worker) < 0) return -1;
+    if (weft__py_is_owner(worker)) return 0;
+    weft__py_raise_text(worker->state, WEFT_ERR_WRONG_THREAD,
+                        "the worker belongs to another thread, which made it");
     return -1;
 }
 
@@ -151,7 +162,7 @@ static PyObject *worker_progress(PyObject *self, PyObject *const *args, Py_ssize
     struct worker *w = (struct worker *)self;
     weft__py_take_left(w->state);
     unsigned long budget = n_args > 0 ? PyLong_AsUnsignedLong(args[0]) : 0;
-    if (PyErr_Occurred() || weft__py_open(w) < 0) return NULL;
+    if (PyErr_Occurred() || weft__py_own(w) < 0) return NULL;
     int n = weft__py_turn(w, budget);
     Py_ssize_t reported = weft__py_deliver(w);
     if (n < 0) return weft__py_raise(w->state, n);
@@ -172,7 +183,7 @@ static Py_ssize_t look(struct worker *w) {
 
 static PyObject *worker_spin(PyObject *self, PyObject *unused) {
     struct worker *w = (struct worker *)self;
-    Py_ssize_t n = weft__py_open(w) < 0 ? -1 : look(w);
+    Py_ssize_t n = weft__py_own(w) < 0 ? -1 : look(w);
     return n < 0 ? NULL : PyLong_FromSsize_t(n);
 }
 
@@ -188,7 +199,7 @@ static PyObject *worker_wait(PyObject *self, PyObject *args) {
     struct worker *w = (struct worker *)self;
     int timeout_ms = -1;
     weft__py_take_left(w->state);
-    if (!PyArg_ParseTuple(args, "|i", &timeout_ms) || weft__py_open(w) < 0) return NULL;
+    if (!PyArg_ParseTuple(args, "|i", &timeout_ms) || weft__py_own(w) < 0) return NULL;
     int fd = weft_worker_fd_level(w->handle);
     if (fd < 0) return weft__py_raise(w->state, fd);
     uint64_t end = weft_worker_now(w->handle) + (uint64_t)timeout_ms * 1000000;

@@ -109,6 +109,21 @@ class Elsewhere(Case):
                 await other.barrier(deadline=10)
             self.assertNotIsInstance(caught.exception, weft.TimedOutError)
 
+    async def test_what_has_ended_goes_while_its_worker_is_in_the_library(self):
+        async with weft.Worker(unlock=True) as worker:
+            team = await teams.create(worker, "self")
+            box = [worker.register(bytearray(10)), team.persistent("barrier")]
+            await weft.rma.release(box[0])
+            box[1].free()
+            worker.polls = True
+            thread = threading.Timer(0.02, box.clear)
+            thread.start()
+            with self.assertRaises(weft.TimedOutError):
+                worker.tag_recv(bytearray(1), 5, 2**64 - 1, 500)
+            thread.join()
+            worker.polls = False
+            await team.close()
+
     async def test_an_endpoint_that_is_lost_before_its_close(self):
         async with weft.Worker(settings={"log.level": "none"}) as one, weft.Worker(settings={"log.level": "none"}) as two:
             for _ in range(20):
@@ -449,6 +464,26 @@ class Graphs(unittest.TestCase):
         del worker, makes
         gc.collect()
         self.assertIsNone(gone())
+
+    def test_one_of_a_team_that_runs_is_closed_by_its_workers_thread_alone(self):
+        async def body():
+            async with weft.Worker() as worker:
+                team = await teams.create(worker, "self")
+                began, goes_on = threading.Event(), threading.Event()
+                graph = Graph(1, team=team)
+                graph.add(lambda: (began.set(), goes_on.wait(60)) and None)
+                run = asyncio.ensure_future(graph.run())
+                try:
+                    await asyncio.to_thread(began.wait, 60)
+                    with self.assertRaises(weft.WrongThreadError):
+                        await asyncio.wait_for(asyncio.to_thread(graph.close), 20)
+                finally:
+                    goes_on.set()
+                await run
+                graph.close()
+                await team.close()
+
+        asyncio.run(body())
 
     def test_one_that_another_thread_drops_ends(self):
         ran = []

@@ -18,6 +18,7 @@ import weakref
 import weft
 import weft.rma
 import weft.teams
+import weft.view
 from pair import Case, pair
 
 
@@ -398,6 +399,27 @@ print(woken)
             thread.start()
             thread.join()
             self.assertEqual(len(said), 1)
+
+    def test_another_thread_may_not_drive_a_worker_whose_own_thread_is_in_the_library(self):
+        with weft.Worker(unlock=True) as worker:
+            view = worker.run(weft.view.open(worker))
+            refused = []
+
+            def use():
+                for call in [worker.progress, worker.spin, worker.wait, lambda: view.at(0)] * 10:
+                    try:
+                        call()
+                    except weft.WrongThreadError as error:
+                        refused.append(error)
+
+            worker.polls = True
+            thread = threading.Timer(0.02, use)
+            thread.start()
+            with self.assertRaises(weft.TimedOutError):
+                worker.tag_recv(bytearray(1), 5, 2**64 - 1, 500)
+            thread.join()
+            self.assertEqual(len(refused), 40)
+            worker.run(view.release())
 
     def test_threads_each_with_a_loop_and_a_worker(self):
         uris, done = [], []
