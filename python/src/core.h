@@ -126,6 +126,11 @@ struct request {
     uint64_t old;
 };
 
+/* The lower half of a count is the count in every version of the stable ABI. */
+static inline uint32_t weft__py_references(PyObject *object) {
+    return (uint32_t)Py_REFCNT(object);
+}
+
 /* ---- module.c ---- */
 struct state *weft__py_state(PyTypeObject *type);
 void weft__py_free(PyObject *self); /* the last step of a dealloc */

@@ -7,10 +7,10 @@
 static char orphan;
 
 /* An object that ends calls its weak references first; who calls the library there must not get it
- * back. The lower half of a count is the count in every version of the stable ABI. */
+ * back. */
 PyObject *weft__py_ep_of(weft_ep_t *handle) {
     void *user = handle ? weft_ep_user(handle) : NULL;
-    bool lives = user && user != &orphan && (uint32_t)Py_REFCNT((PyObject *)user);
+    bool lives = user && user != &orphan && weft__py_references(user);
     return Py_NewRef(lives ? (PyObject *)user : Py_None);
 }
 

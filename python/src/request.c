@@ -82,13 +82,17 @@ static PyObject *raise(struct request *r) {
 void weft__py_dropped(struct request *r) {
     struct worker *worker = r->worker;
     weft__py_give_back(&r->buffers);
+    if (weft__py_references((PyObject *)r) > 1) { /* who has one reads its result */
+        Py_DECREF((PyObject *)r);
+        return;
+    }
     Py_CLEAR(r->keep);
     Py_CLEAR(r->raised);
     if (worker->spare || worker->dead) {
         Py_DECREF((PyObject *)r);
         return;
     }
-    r->handle = NULL, r->over = NULL, r->len = 0, r->old = 0;
+    r->handle = NULL, r->over = NULL, r->len = 0, r->old = 0, r->reported = false;
     r->buffers.plan.kind = 0;
     memset(&r->info, 0, sizeof r->info);
     worker->spare = r;
@@ -127,7 +131,6 @@ static PyObject *polled(struct request *r) {
         raise(r);
     }
     if (r->reported && !r->why) {
-        r->reported = false;
         weft__py_dropped(r);
     } else {
         Py_DECREF((PyObject *)r);

@@ -6,6 +6,7 @@ import threading
 import unittest
 
 import weft
+import weft.view
 from weft.rma import Remote
 
 PEER = """
@@ -113,6 +114,20 @@ class Polled(unittest.TestCase):
             said[0].cancel()
             while not said[0].done:
                 worker.progress()
+
+    def test_a_request_that_a_callback_has_got_stays_that_of_its_operation(self):
+        with weft.Worker() as worker:
+            view = worker.run(weft.view.open(worker))
+            held = []
+            view.push_finalizer(lambda: held.append(view._core.post_release()))
+            worker.polls = True
+            self.assertIsNone(view._core.post_release())
+            self.assertIsInstance(held[0], weft.Request)
+            for _ in range(3):
+                with self.assertRaises(weft.TimedOutError):
+                    worker.tag_recv(bytearray(1), 5, 2**64 - 1, 1)
+            self.assertTrue(held[0].done)
+            self.assertEqual((held[0].result(), held[0].worker), (None, worker))
 
     def test_a_handler_that_asks_for_progress_is_still_within_progress(self):
         with weft.Worker(polls=True) as worker:
