@@ -7,6 +7,8 @@ struct datatype {
     struct team *team;
     PyObject *make;
     size_t size, extent;
+    weft_datatype_t number;
+    PyObject *raised; /* the first exception that was not taken */
 };
 
 /* Some elements, from or to their packed form. */
@@ -31,7 +33,7 @@ static weft_status_t start(void *elements, size_t count, int receives, void **st
     m->type = type;
     bool enters = weft__py_enter(type->team->worker, &was);
     if (!enters || !find_layout(m, elements, count, receives ? PyBUF_WRITE : PyBUF_READ)) {
-        if (enters) weft__py_keep_raised(&type->team->raised);
+        if (enters) weft__py_keep_raised(&type->raised);
         if (enters) weft__py_end_view(m->memory);
         if (enters) weft__py_leave(type->team->worker, was);
         free(m);
@@ -49,7 +51,7 @@ static weft_status_t move(struct move *m, const char *name, size_t offset, void 
     PyThreadState *was;
     if (!weft__py_enter(t->worker, &was)) return WEFT_ERR_CANCELLED;
     int failed = weft__py_move(m->layout, name, offset, bytes, len, access);
-    if (failed) weft__py_keep_raised(&t->raised);
+    if (failed) weft__py_keep_raised(&m->type->raised);
     weft__py_leave(t->worker, was);
     return failed ? WEFT_ERR_CANCELLED : WEFT_OK;
 }
@@ -95,6 +97,7 @@ static PyObject *packed(struct team *t, PyObject *make, size_t size, size_t exte
         return NULL;
     }
     Py_INCREF(make);
+    d->number = (weft_datatype_t)PyLong_AsLong(number);
     t->datatypes = d;
     return number;
 }
@@ -120,8 +123,19 @@ PyObject *weft__py_datatype(PyObject *self, PyObject *args) {
                                                 .extent = count ? extent : 0});
 }
 
+PyObject *weft__py_datatype_raised(struct team *t, int number) {
+    struct datatype *d = t->datatypes;
+    while (d && (int)d->number != number) d = d->next;
+    PyObject *raised = d ? d->raised : NULL;
+    if (d) d->raised = NULL;
+    return raised;
+}
+
 int weft__py_datatypes_traverse(struct team *t, visitproc visit, void *arg) {
-    for (struct datatype *d = t->datatypes; d; d = d->next) Py_VISIT(d->make);
+    for (struct datatype *d = t->datatypes; d; d = d->next) {
+        Py_VISIT(d->make);
+        Py_VISIT(d->raised);
+    }
     return 0;
 }
 
@@ -130,6 +144,7 @@ void weft__py_datatypes_free(struct team *t) {
         struct datatype *d = t->datatypes;
         t->datatypes = d->next;
         Py_DECREF(d->make);
+        Py_XDECREF(d->raised);
         free(d);
     }
 }

@@ -6,6 +6,8 @@ struct reduction {
     struct team *team;
     PyObject *fn;
     size_t size; /* bytes of an element */
+    weft_reduction_t number;
+    PyObject *raised; /* the first exception that was not taken */
 };
 
 static PyObject *view_of(const void *memory, size_t len, bool writes) {
@@ -28,7 +30,7 @@ static void reduce(void *to, const void *left, const void *right, size_t count, 
     if (done) {
         memcpy(to, PyBytes_AsString(result), len);
     } else {
-        weft__py_keep_raised(&r->team->raised);
+        weft__py_keep_raised(&r->raised);
     }
     for (int i = 0; i < 3; i++) weft__py_end_view(views[i]);
     Py_XDECREF(done);
@@ -58,13 +60,25 @@ PyObject *weft__py_reduction(PyObject *self, PyObject *args) {
         free(r);
         return weft__py_raise(t->worker->state, status);
     }
+    r->number = number;
     r->next = t->reductions;
     t->reductions = r;
     return PyLong_FromLong(number);
 }
 
+PyObject *weft__py_reduction_raised(struct team *t, int number) {
+    struct reduction *r = t->reductions;
+    while (r && (int)r->number != number) r = r->next;
+    PyObject *raised = r ? r->raised : NULL;
+    if (r) r->raised = NULL;
+    return raised;
+}
+
 int weft__py_reductions_traverse(struct team *t, visitproc visit, void *arg) {
-    for (struct reduction *r = t->reductions; r; r = r->next) Py_VISIT(r->fn);
+    for (struct reduction *r = t->reductions; r; r = r->next) {
+        Py_VISIT(r->fn);
+        Py_VISIT(r->raised);
+    }
     return 0;
 }
 
@@ -73,6 +87,7 @@ void weft__py_reductions_free(struct team *t) {
         struct reduction *r = t->reductions;
         t->reductions = r->next;
         Py_DECREF(r->fn);
+        Py_XDECREF(r->raised);
         free(r);
     }
 }

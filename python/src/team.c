@@ -322,10 +322,14 @@ static PyObject *team_describe(PyObject *self, PyObject *unused) {
                          info.ranks_per_core, "shares_memory", info.shares_memory);
 }
 
-static PyObject *team_raised(PyObject *self, PyObject *unused) {
+static PyObject *team_raised(PyObject *self, PyObject *args) {
     struct team *t = (struct team *)self;
-    PyObject *raised = t->raised;
-    t->raised = NULL;
+    int reduction, type;
+    if (!PyArg_ParseTuple(args, "ii", &reduction, &type)) return NULL;
+    PyObject *raised = weft__py_datatype_raised(t, type);
+    PyObject *other = weft__py_reduction_raised(t, reduction);
+    if (raised) Py_XDECREF(other);
+    if (!raised) raised = other;
     return raised ? raised : Py_NewRef(Py_None);
 }
 
@@ -397,7 +401,6 @@ static int traverse(PyObject *self, visitproc visit, void *arg) {
     Py_VISIT(t->worker);
     Py_VISIT(t->exchange);
     Py_VISIT(t->texts);
-    Py_VISIT(t->raised);
     int stop = weft__py_datatypes_traverse(t, visit, arg);
     return stop ? stop : weft__py_reductions_traverse(t, visit, arg);
 }
@@ -417,7 +420,6 @@ static int clear(PyObject *self) {
     t->handle = NULL;
     weft__py_reductions_free(t);
     weft__py_datatypes_free(t);
-    Py_CLEAR(t->raised);
     return 0;
 }
 
@@ -458,8 +460,9 @@ static PyMethodDef methods[] = {
      "datatype(size, extent, block, stride, count, make) -> int; make(memory, count) or None"},
     {"reduction", weft__py_reduction, METH_VARARGS,
      "reduction(fn, size, commutes) -> int; fn(left, right, out) for elements of `size` bytes"},
-    {"raised", team_raised, METH_NOARGS,
-     "The first exception of a reduction or a layout since the last call, or None."},
+    {"raised", team_raised, METH_VARARGS,
+     "raised(reduction, datatype) -> the first exception of one of these since the last call, or "
+     "None"},
     {NULL, NULL, 0, NULL}};
 
 static PyGetSetDef members[] = {

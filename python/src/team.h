@@ -14,7 +14,6 @@ struct team {
     bool borrowed;                /* a view's */
     struct reduction *reductions; /* the program's own: reduction.c */
     struct datatype *datatypes;   /* and those that it packs: datatype.c */
-    PyObject *raised;             /* by one of these: the first exception that was not taken */
 };
 
 /* NULL: it is gone, or may be. */
@@ -40,9 +39,13 @@ PyObject *weft__py_coll_prepare(PyObject *team, PyObject *args);
 /* datatype.c, reduction.c: the program's own, which end with the team. They are freed when it has
  * been closed. */
 PyObject *weft__py_datatype(PyObject *team, PyObject *args);
+/* What the program's functions of this number have raised and was not taken: the first exception,
+ * a new reference. NULL: none. */
+PyObject *weft__py_datatype_raised(struct team *team, int number);
 int weft__py_datatypes_traverse(struct team *team, visitproc visit, void *arg);
 void weft__py_datatypes_free(struct team *team);
 PyObject *weft__py_reduction(PyObject *team, PyObject *args);
+PyObject *weft__py_reduction_raised(struct team *team, int number);
 int weft__py_reductions_traverse(struct team *team, visitproc visit, void *arg);
 void weft__py_reductions_free(struct team *team);
 

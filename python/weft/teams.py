@@ -186,8 +186,8 @@ class Team:
         try:
             getattr(describing, kind)(*args, **kwargs).send(None)
         except StopIteration as end:
-            [made] = describing._prepared
-            return Persistent(self, made, end.value)
+            [(made, reduction, type)] = describing._prepared
+            return Persistent(self, made, end.value, reduction, type)
         raise errors.BusyError("a collective that is described does not wait")
 
     def datatype(self, size: int, *, strided: tuple[int, int, int] | None = None, extent: int | None = None,
@@ -225,14 +225,14 @@ class Team:
         """
         return Reduction(self._core.reduction(fn, size, commutes), size)
 
-    async def _ended(self, post: Any) -> None:
+    async def _ended(self, post: Any, reduction: int, type: int) -> None:
         """With a reduction or a type that calls functions of the program."""
         try:
             request = post()
             if request is not None:
                 await self._core.worker.complete(request)
         finally:
-            raised = self._core.raised()
+            raised = self._core.raised(reduction, type)
             if raised is not None:
                 self.revoke()
                 raise raised
@@ -252,11 +252,11 @@ class Team:
         if self._prepared is not None:
             if deadline is not None:
                 raise errors.InvalidParamError("the deadline of a persistent collective is that of a start")
-            self._prepared.append(self._core.prepare(what, flags))
+            self._prepared.append((self._core.prepare(what, flags), what[2], type))
         elif isinstance(op, Reduction) or type in self._types:
             if type in self._types and self._types[type].is_packed and isinstance(dst if src is None else src, _core.Block):
                 raise errors.UnsupportedError("objects of the program pack host memory alone")
-            await self._ended(lambda: self._core.post(what, milliseconds(deadline), flags))
+            await self._ended(lambda: self._core.post(what, milliseconds(deadline), flags), what[2], type)
         else:
             request = self._core.post(what, milliseconds(deadline), flags)
             if request is not None:
@@ -590,14 +590,15 @@ class Team:
 class Persistent:
     """A collective that was described once (Team.persistent). Two of a team may be under way at a time."""
 
-    def __init__(self, team: Team, core: _core.Collective, out: Any) -> None:
+    def __init__(self, team: Team, core: _core.Collective, out: Any, reduction: int, type: int) -> None:
         self._team, self._core = team, core
+        self._reduction, self._type = reduction, type
         self.out = out
 
     async def start(self, *, deadline: float | None = None) -> Any:
         """Runs it with what the arrays hold now, and gives `out`. Starts stand in the order of the team's collectives, or of
         their tag. Errors: BusyError while it is under way; those of the collective."""
-        await self._team._ended(lambda: self._core.post_start(milliseconds(deadline)))
+        await self._team._ended(lambda: self._core.post_start(milliseconds(deadline)), self._reduction, self._type)
         return self.out
 
     def free(self) -> None:

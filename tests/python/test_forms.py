@@ -3,6 +3,7 @@ import array
 import asyncio
 import gc
 import struct
+import threading
 import unittest
 import weakref
 
@@ -262,6 +263,38 @@ class Types(unittest.TestCase):
                 await team.barrier(deadline=20)
 
         run_members(2, body)
+
+    def test_what_a_reduction_raises_is_of_its_collective_alone(self):
+        reduced, others = threading.Event(), threading.Barrier(3)
+
+        async def body(team, worker):
+            def fails(left, right, out):
+                reduced.set()
+                raise KeyError("reduced")
+
+            def adds(left, right, out):
+                out[:] = bytes(a + b for a, b in zip(left, right))
+
+            wrong, right = team.reduction(fails, 1), team.reduction(adds, 1)
+
+            async def failing():
+                try:
+                    await team.tagged(1).reduce(b"1", op=wrong, deadline=20)
+                except weft.WeftError:
+                    pass
+
+            # The last member does not take part in the first collective before all have ended the second.
+            first = None if team.rank == 2 else asyncio.ensure_future(failing())
+            await asyncio.to_thread(reduced.wait, 20)
+            self.assertEqual(bytes(await team.tagged(2).allreduce(b"2", op=right, deadline=20)), b"\x96")
+            await asyncio.to_thread(others.wait, 20)
+            if team.rank == 0:
+                with self.assertRaisesRegex(KeyError, "reduced"):
+                    await first
+            else:
+                await (first or failing())
+
+        run_members(3, body, algorithms="reduce:=linear")
 
     def test_a_reduction_and_a_layout_do_not_keep_their_team(self):
         async def body():
