@@ -6,6 +6,7 @@ sends its number to the other when the endpoint opens (HELLO). Peers in C use se
 from __future__ import annotations
 
 import struct
+import time
 from collections import deque
 
 from . import _arrays, _core, errors
@@ -108,6 +109,13 @@ class Endpoint(_core.Endpoint):
         with Limit(self.worker, _milliseconds(deadline)) as limit:
             await self._until(lambda: self._is_ready or self._peer_number != 0, limit)
 
+    async def _introduced(self, deadline: float | None) -> float | None:
+        """Waits until the peer has sent its number. Returns what is left of the deadline."""
+        began = time.monotonic()
+        with Limit(self.worker, _milliseconds(deadline)) as limit:
+            await self._until(lambda: self._peer_number != 0, limit)
+        return None if deadline is None else max(0, deadline - (time.monotonic() - began))
+
     @property
     def alive(self) -> bool:
         """Whether the endpoint is neither closed nor lost."""
@@ -130,7 +138,7 @@ class Endpoint(_core.Endpoint):
         if not self._peer_number:
             if not self._number:
                 raise errors.UnsupportedError("an endpoint of a team: use send_tag")
-            await self._until(lambda: self._peer_number != 0)
+            deadline = await self._introduced(deadline)
         request = self.tag_send(buffer, self._peer_number << 32 | (tag if tag.__class__ is int and 0 <= tag < 0x100000000
                                                                    else tag_number(tag)),
                                 0 if deadline is None else _milliseconds(deadline))

@@ -189,12 +189,14 @@ class Cancelled(Case):
 
     async def test_a_connect_that_nobody_answers_ends_at_its_deadline(self):
         with socket.create_server(("127.0.0.1", 0)) as silent:
-            async with weft.Worker(settings={"log.level": "none"}) as worker:
+            async with weft.Worker(settings={"log.level": "none", "connect.timeout": "1h"}) as worker:
                 with self.assertRaises(weft.TimedOutError):
                     await worker.connect(silent.getsockname(), deadline=0.05)
                 ep = worker.connect_now(silent.getsockname())
                 with self.assertRaises(weft.TimedOutError):
                     await ep.ready(deadline=0.05)
+                with self.assertRaises(weft.TimedOutError):
+                    await asyncio.wait_for(ep.send(b"x", deadline=0.05), 20)
                 ep.abort()
 
     async def test_a_cancelled_connect_leaves_nothing(self):
