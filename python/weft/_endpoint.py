@@ -372,10 +372,15 @@ class Endpoint(_core.Endpoint):
             raise
         except errors.WeftError:
             pass
+        finally:
+            if self._transport is not None:
+                self._transport._gone(None)
 
     def abort(self) -> None:
         """Closes at once and discards what was not sent. Needs no loop."""
         self._close(True, None)
+        if self._transport is not None:
+            self._transport._gone(None)
 
     async def __aenter__(self) -> "Endpoint":
         return self

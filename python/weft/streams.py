@@ -24,6 +24,7 @@ class EndpointTransport(asyncio.Transport):
         super().__init__({"peername": ep.describe()["peer"], "endpoint": ep})
         self._ep, self._protocol, self._loop = ep, protocol, loop
         self._is_reading, self._is_closing, self._is_over = True, False, False
+        self._is_gone = False  # connection_lost was called
         self._unsent = 0
         self._writes_paused = False
         ep._transport = self
@@ -100,17 +101,32 @@ class EndpointTransport(asyncio.Transport):
     def _finish(self, error: BaseException | None) -> None:
         if self._is_over:
             return
-        self._is_over = True
+        self._is_over, is_lost = True, error is not None
         if isinstance(error, errors.PeerClosedError):
             self._protocol.eof_received()
             error = None
         if isinstance(error, errors.ClosedError):
             error = None
         if self._writes_paused:
+            self._writes_paused = False
             self._protocol.resume_writing()
+        request = self._ep._close(False, None)
+        if is_lost or self._ep.closed:
+            self._gone(error)
+        elif request is not None:
+            request.future = ended = self._loop.create_future()
+            ended.add_done_callback(self._closed)
+
+    def _closed(self, future: Any) -> None:
+        error = future.exception()
+        self._gone(None if isinstance(error, (errors.PeerClosedError, errors.ClosedError)) else error)
+
+    def _gone(self, error: BaseException | None) -> None:
+        """What was written has left, or never will. Whoever closes the endpoint calls it, too."""
+        if self._is_gone or self._loop.is_closed():
+            return
+        self._is_gone = True
         self._loop.call_soon(self._protocol.connection_lost, error)
-        if not self._ep.closed and self._ep._closing is None:
-            self._ep._close(False, None)
 
     def is_closing(self) -> bool:
         return self._is_closing or self._is_over

@@ -251,6 +251,43 @@ class Streams(Case):
             self.assertGreater(most, 0)
             self.assertLessEqual(most, 512 << 10)
 
+    async def test_a_writer_has_closed_when_its_bytes_have_left(self):
+        async with weft.Worker(settings={"stream.window": "64k"}) as one:
+            listener = one.listen()
+
+            async def tells():
+                async with weft.Worker() as two:
+                    reader, writer = await open_stream(await two.connect(listener.uri))
+                    writer.write(bytes(8 << 20))
+                    writer.close()
+                    await writer.wait_closed()
+
+            telling = asyncio.ensure_future(tells())
+            reader, writer = await open_stream(await listener.accept())
+            self.assertEqual(len(await reader.read()), 8 << 20)
+            await telling
+            writer.close()
+            await writer.wait_closed()
+
+    async def test_a_writer_whose_bytes_do_not_leave_says_so(self):
+        async with pair(settings={"stream.window": "64k", "close.timeout": "100ms"}) as (client, server):
+            reader, writer = await open_stream(client)
+            writer.write(bytes(8 << 20))
+            writer.close()
+            with self.assertRaises(weft.TimedOutError):
+                await asyncio.wait_for(writer.wait_closed(), 60)
+
+    async def test_a_writer_closes_with_its_endpoint(self):
+        for abort in (False, True):
+            async with pair() as (client, server):
+                reader, writer = await open_stream(client)
+                client.abort() if abort else await client.close()
+                await asyncio.wait_for(writer.wait_closed(), 20)
+            async with pair() as (client, server):
+                reader, writer = await open_stream(client)
+                writer.transport.abort() if abort else server.abort()
+                await asyncio.wait_for(writer.wait_closed(), 20)
+
     async def test_the_end_of_the_peer_ends_the_reader(self):
         async with pair() as (client, server):
             reader, writer = await open_stream(client)
