@@ -207,15 +207,19 @@ class WeftListener(BaseListener):
 
     async def start(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._shared = _join(self._loop)
         if self._host:
             self._host = ensure_ip(self._host)  # addresses have no names
         host = "*" if self._host in ("", "0.0.0.0", "::") else self._host
+        shared = _join(self._loop)
         try:
-            self._listener = self._shared.worker.listen(self._accepted, host=host, port=self._port or 0)
+            self._listener = shared.worker.listen(self._accepted, host=host, port=self._port or 0)
         except errors.ExistsError as error:
-            self._shared.leave(self._loop)
+            shared.leave(self._loop)
             raise OSError(98, str(error)) from error
+        except BaseException:
+            shared.leave(self._loop)
+            raise
+        self._shared = shared
         self._port = self._listener.port
 
     def _accepted(self, ep: Endpoint) -> None:

@@ -7,6 +7,8 @@ import signal
 import unittest
 import unittest.mock
 
+import weft
+
 try:
     import distributed
     from distributed.comm import connect, listen
@@ -108,6 +110,17 @@ class Comms(unittest.IsolatedAsyncioTestCase):
         with self.assertRaises(CommClosedError):
             await a.read()
         self.assertTrue(a.closed() and b.closed())
+
+    async def test_a_listen_that_fails_does_not_use_the_worker(self):
+        listener = await listen("weft://127.0.0.1", print)
+        worker = listener._shared.worker
+        for _ in range(3):
+            with self.assertRaises(weft.WeftError):
+                await listen("weft://192.0.2.1", print)  # of no interface
+        listener.stop()
+        async with asyncio.timeout(60):
+            while not worker.closed:
+                await asyncio.sleep(0.05)
 
     async def test_a_hundred_listeners_have_an_address_each(self):
         listeners = [await listen("weft://127.0.0.1", print) for _ in range(100)]
