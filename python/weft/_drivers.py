@@ -192,6 +192,7 @@ class PollDriver:
     """No loop: Worker.run drives the worker until its coroutine has ended."""
 
     loop = None
+    is_of_trio = False
     future = waiter = PollFuture
 
     def stop(self) -> None:

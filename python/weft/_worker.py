@@ -107,7 +107,7 @@ class Worker(_core.Worker):
         """The driver of whoever calls; a worker changes its loop only when the old one is closed or another one runs."""
         loop = _drivers.running_loop()
         driver = self._driver
-        if driver is not None and driver.loop is loop and (loop is not None or not _drivers.in_trio()):
+        if driver is not None and driver.loop is loop and (loop is not None or not (driver.is_of_trio or _drivers.in_trio())):
             return driver
         if loop is not None:
             new: Any = _drivers.AsyncioDriver

@@ -15,6 +15,8 @@ import math
 
 import trio
 
+from ._drivers import in_trio
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Generator
@@ -57,6 +59,7 @@ class TrioDriver:
     """A worker in a run of trio. One task at a time watches the descriptor: `drive`, or a task that waits for a future."""
 
     loop = None
+    is_of_trio = True
 
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
@@ -64,6 +67,7 @@ class TrioDriver:
         self._token = trio.lowlevel.current_trio_token()
         self._is_watched = False
         self._next = trio.Event()  # set when nobody watches any more
+        self._stopped = trio.Event()  # the worker is closed, or another loop drives it
 
     def is_current(self) -> bool:
         return trio.lowlevel.current_trio_token() is self._token
@@ -74,7 +78,9 @@ class TrioDriver:
     waiter = future
 
     def stop(self) -> None:
-        trio.lowlevel.notify_closing(self._fd)
+        self._stopped.set()
+        if in_trio():  # in no run any more: nobody waits for the descriptor
+            trio.lowlevel.notify_closing(self._fd)
 
     async def settle(self, future: TrioFuture) -> None:
         with trio.CancelScope(shield=True):
@@ -88,7 +94,9 @@ class TrioDriver:
     async def until(self, event: trio.Event) -> None:
         """Waits for an event, and watches the descriptor meanwhile if nobody else does."""
         while not event.is_set():
-            if self._is_watched:
+            if self._stopped.is_set():
+                await event.wait()
+            elif self._is_watched:
                 await self._first_of(event, self._next)
             else:
                 await self._watch(event)
@@ -107,7 +115,7 @@ class TrioDriver:
     async def _watch(self, event: trio.Event) -> None:
         self._is_watched = True
         try:
-            while not event.is_set() and not self._worker.closed:
+            while not event.is_set() and not self._stopped.is_set():
                 try:
                     await trio.lowlevel.wait_readable(self._fd)
                 except trio.ClosedResourceError:
@@ -125,11 +133,8 @@ class TrioDriver:
 async def drive(worker: Worker) -> None:
     """Drives the worker until the task is cancelled or the worker is closed, so that peers are served while no task waits
     for an operation of it."""
+    if worker.closed:
+        await trio.lowlevel.checkpoint()
+        return
     driver = worker._drive()
-    await driver.until(trio.Event() if not worker.closed else _set())
-
-
-def _set() -> trio.Event:
-    event = trio.Event()
-    event.set()
-    return event
+    await driver.until(driver._stopped)

@@ -9,6 +9,7 @@ import sys
 import tempfile
 import threading
 import unittest
+import unittest.mock
 import xml.etree.ElementTree
 
 import weft
@@ -79,6 +80,42 @@ class Trio(unittest.TestCase):
             await two.close()
 
         trio.run(main)
+
+
+    def test_a_drive_ends_with_its_worker(self):
+        async def main():
+            from weft.trio import drive
+
+            one, two = weft.Worker(), weft.Worker()
+            with trio.fail_after(60):
+                async with trio.open_nursery() as nursery:
+                    for _ in range(2):
+                        nursery.start_soon(drive, one)
+                        nursery.start_soon(drive, two)
+                    self.assertEqual(await conversation(one, two), (b"question", 1 << 20))
+                    await one.close()
+                    two.destroy()
+                await drive(one)
+
+        trio.run(main)
+
+    def test_a_worker_outlives_a_run_of_trio(self):
+        async def main():
+            from weft.trio import drive
+
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(drive, one)
+                nursery.start_soon(drive, two)
+                self.assertEqual(await conversation(one, two), (b"question", 1 << 20))
+                nursery.cancel_scope.cancel()
+
+        with unittest.mock.patch.object(sys, "unraisablehook") as complaints:
+            one, two = weft.Worker(), weft.Worker()
+            trio.run(main)
+            trio.run(main)
+            one.run(one.close())
+            two.destroy()
+        complaints.assert_not_called()
 
 
 @unittest.skipIf(uvloop is None, "no uvloop here")
