@@ -105,5 +105,5 @@ int main(int argc, char **argv) {
     if (!must(st, "listen")) return 1;
     if (!must(weft_team_create(server.worker, &params, &server.team), "team")) return 1;
     ev_run(EV_DEFAULT, 0);
-    return server.failed;
+    return server.failed || !must(weft_context_destroy(context), "context");
 }

@@ -266,7 +266,7 @@ static void on_waited(weft_status_t status, const void *data, size_t len, void *
 }
 
 /* A turn, which a callback cannot have. So nothing is posted that could not be waited for. */
-static weft_status_t may_wait(const weft_redis_t *redis) {
+static weft_status_t check_wait(const weft_redis_t *redis) {
     if (!redis) return WEFT_ERR_INVALID_PARAM;
     int handled = weft_worker_progress(redis->worker, 0);
     return handled < 0 ? (weft_status_t)handled : WEFT_OK;
@@ -295,7 +295,7 @@ weft_status_t weft_redis_get_wait(weft_redis_t *redis, const void *key, size_t k
                                   size_t *len_p) {
     if (!len_p || (!value && *len_p)) return WEFT_ERR_INVALID_PARAM;
     struct waiting w = {.to = value, .room = *len_p};
-    weft_status_t st = may_wait(redis);
+    weft_status_t st = check_wait(redis);
     if (st < 0) return st;
     st = wait_for(redis, weft_redis_get(redis, key, key_len, on_waited, &w), &w);
     if (st == WEFT_OK && w.len > w.room) st = WEFT_ERR_TRUNCATED;
@@ -305,13 +305,13 @@ weft_status_t weft_redis_get_wait(weft_redis_t *redis, const void *key, size_t k
 weft_status_t weft_redis_set_wait(weft_redis_t *redis, const void *key, size_t key_len,
                                   const void *value, size_t len) {
     struct waiting w = {0};
-    weft_status_t st = may_wait(redis);
+    weft_status_t st = check_wait(redis);
     if (st < 0) return st;
     return wait_for(redis, weft_redis_set(redis, key, key_len, value, len, on_waited, &w), &w);
 }
 weft_status_t weft_redis_delete_wait(weft_redis_t *redis, const void *key, size_t key_len) {
     struct waiting w = {0};
-    weft_status_t st = may_wait(redis);
+    weft_status_t st = check_wait(redis);
     if (st < 0) return st;
     return wait_for(redis, weft_redis_delete(redis, key, key_len, on_waited, &w), &w);
 }
@@ -330,7 +330,7 @@ weft_status_t weft_redis_lease_wait(weft_redis_t *redis, const void *key, size_t
     char bytes[sizeof(struct leased) + WEFT_RKEY_MAX];
     struct waiting w = {.to = bytes, .room = sizeof bytes};
     if (!lease_p) return WEFT_ERR_INVALID_PARAM;
-    weft_status_t st = may_wait(redis);
+    weft_status_t st = check_wait(redis);
     if (st < 0) return st;
     st = post(redis, REDIS_LEASE, key, key_len, NULL, 0, on_waited, &w);
     st = wait_for(redis, st, &w);
