@@ -88,7 +88,8 @@ static PyObject *created(struct team *t, const weft_datatype_params_t *params) {
 static PyObject *packed(struct team *t, PyObject *make, size_t size, size_t extent) {
     struct datatype *d = calloc(1, sizeof *d);
     if (!d) return PyErr_NoMemory();
-    *d = (struct datatype){t->datatypes, t, make, size, extent};
+    *d = (struct datatype){
+        .next = t->datatypes, .team = t, .make = make, .size = size, .extent = extent};
     weft_layout_t layout = {.kind = WEFT_LAYOUT_USER, .user = &calling};
     PyObject *number = created(
         t, &(weft_datatype_params_t){.size = size, .layout = &layout, .extent = extent, .arg = d});
