@@ -2,7 +2,7 @@
  * weft-redis-cli URI COMMAND…: requests by Weft to a redis-server with the module.
  *   get KEY | set KEY VALUE | del KEY    as redis-cli
  *   read KEY [SECONDS]   leases the value and reads it one-sidedly, until the key has changed
- *   lease KEY COUNT      leases the value, COUNT times
+ *   lease KEY COUNT      leases the value, COUNT times; prints "leased" when it has the first
  *   traffic SECONDS      sets and gets, and checks every value; prints how many
  *   latency COUNT        round trips of a get of 3 bytes; prints the median in µs
  *   batch COUNT          gets of 3 bytes, 16 at a time, COUNT times; prints gets a second
@@ -68,6 +68,7 @@ static int lease_often(weft_redis_t *redis, const char *key, size_t count) {
         weft_redis_lease_t *lease;
         st = weft_redis_lease_wait(redis, key, strlen(key), &lease);
         if (st == WEFT_OK) weft_redis_lease_release(lease);
+        if (st == WEFT_OK && i == 0) puts("leased"), fflush(stdout);
     }
     return print_status(st);
 }

@@ -253,6 +253,7 @@ test_leases_that_are_asked_of_a_closing_module_are_refused() {
         clients+=($!)
     done
     trap 'kill -9 $server "${clients[@]}" 2>/dev/null || true' EXIT
+    for i in {1..6}; do wait_for grep -q leased "$folder/leases$i"; done
     wait_for eval 'redis weft.info | grep -qE "requests:[1-9][0-9]{3}"'
     kill -STOP "${clients[0]}"
     has refused "$(redis module unload weft 2>&1)" ERR
