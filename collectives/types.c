@@ -62,7 +62,7 @@ weft_status_t weft_datatype_create_sized(size_t params_size, weft_team_t *team,
     if (!team) REFUSE("team", "NULL");
     if (!params) REFUSE("params", "NULL");
     if (!type_p) REFUSE("type_p", "NULL");
-    weft_datatype_params_t known;
+    weft_datatype_params_t known = {0};
     weft_status_t st = weft__worker_check(team->worker);
     if (st == WEFT_OK) st = weft__params_read(&known, sizeof known, params, params_size);
     if (st == WEFT_OK) st = check_layout(&known);
