@@ -9,6 +9,10 @@ import os
 import re
 import sys
 
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from words_test import files  # noqa: E402
+
 PRODUCT = ["base", "collectives", "endpoints", "fsm", "reactor", "resource", "runtime", "transports"]
 ROOMS = PRODUCT + ["bench", "examples", "include", "integrations", "python", "tests", "tools"]
 # A comment that begins a line, its indentation, and what begins the next line.
@@ -29,16 +33,6 @@ def doubled(text):
             if not NO_COMMENT_ON_CODE.match(match[2]) and not NO_COMMENT_ON_CODE.match(match[3])]
 
 
-def sources(root, rooms):
-    for room in rooms:
-        for folder, _, names in os.walk(os.path.join(root, room), followlinks=True):
-            for name in sorted(names):
-                if name.endswith(SOURCE):
-                    path = os.path.join(folder, name)
-                    with open(path, encoding="utf-8", errors="replace") as file:
-                        yield os.path.relpath(path, root), file.read()
-
-
 def verdict(good, name):
     print("ok" if good else "not ok", name)
     return bool(good)
@@ -46,8 +40,8 @@ def verdict(good, name):
 
 def main():
     root = sys.argv[1] if len(sys.argv) > 1 else "."
-    bare = [path for path, text in sources(root, PRODUCT) if path.endswith(".c") and not begins_with_comment(text)]
-    twice = ["%s:%d: a comment right below another" % (path, line) for path, text in sources(root, ROOMS) for line in doubled(text)]
+    bare = [path for path, text in files(root, PRODUCT) if path.endswith(".c") and not begins_with_comment(text)]
+    twice = ["%s:%d: a comment right below another" % (path, line) for path, text in files(root, ROOMS) if path.endswith(SOURCE) for line in doubled(text)]
     for line in ["%s: no comment says what it is" % path for path in bare] + twice:
         print("  " + line)
     good = [

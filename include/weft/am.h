@@ -35,7 +35,7 @@ typedef struct weft_am {
     size_t header_len;
     const void *data;
     size_t len;
-    void *internal; /* the library's: leave it as it is */
+    void *internal; /* the library's: do not change it */
     uint32_t memory;
     uint32_t reserved; /* zero */
 } weft_am_t;

@@ -183,7 +183,7 @@ static weft_status_t start_mpi(const void *parent, weft_worker_t *worker,
     return WEFT_OK;
 }
 
-/* What MPI may still write to, until the process ends. MPI cannot be finalized meanwhile. */
+/* What MPI may still write to, until the process ends. MPI cannot be finalized until then. */
 static struct mpi_session *left_to_mpi;
 
 static void leave_to_mpi(struct mpi_session *s) {

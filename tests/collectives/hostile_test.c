@@ -137,16 +137,21 @@ static void note_end(weft_status_t status, void *arg) {
     *(weft_status_t *)arg = status;
 }
 
+/* A long message of an agreement, from the second member to the first. */
+static void offer_contribution(weft_status_t *sent_p) {
+    static uint8_t bytes[1024];
+    struct coll_wire wire = {.team = c.rank[0].team->id, .from = 1, .tag = AGREE_CONTRIBUTE};
+    weft_op_t op = {.done = note_end, .arg = sent_p, .flags = WEFT_AM_RENDEZVOUS};
+    CHECK(send_as(weft__team_ep(c.rank[1].team, 0), COLL_WIRE_AGREE, &wire, bytes, sizeof bytes,
+                  &op) >= 0);
+}
+
 /* The bytes of a long message of an agreement are on their way when the worker ends. */
 TEST(a_worker_ends_while_a_message_of_an_agreement_arrives) {
-    static uint8_t bytes[1024];
     weft_status_t sent = WEFT_IN_PROGRESS;
     two_members("self,tcp", NULL, NULL);
     uint64_t before = count("am.received");
-    struct coll_wire wire = {.team = c.rank[0].team->id, .from = 1, .tag = AGREE_CONTRIBUTE};
-    weft_op_t op = {.done = note_end, .arg = &sent, .flags = WEFT_AM_RENDEZVOUS};
-    CHECK(send_as(weft__team_ep(c.rank[1].team, 0), COLL_WIRE_AGREE, &wire, bytes, sizeof bytes,
-                  &op) >= 0);
+    offer_contribution(&sent);
     double end = test_now() + 20;
     while (count("am.received") == before && test_now() < end) {
         weft_worker_progress(c.rank[0].worker, 0);
@@ -167,20 +172,14 @@ static size_t n_incoming(const struct team_registry *registry) {
  * decides that offered them. */
 TEST(long_messages_of_agreements_are_bounded) {
     enum { OFFERS = 200 };
-    static uint8_t bytes[1024];
     static weft_status_t sent[OFFERS];
     struct team_registry *registry;
     two_members("self,tcp", NULL, NULL);
     CHECK_EQ(weft__team_registry(c.rank[0].worker, &registry), WEFT_OK);
-    weft_ep_t *to_first = weft__team_ep(c.rank[1].team, 0);
     EVERYBODY(&c, weft_barrier(me->team, OP_OF(me)));
     for (int i = 0; i < 200; i++) crew_turn(&c);
     uint64_t before = count("am.received");
-    for (uint32_t i = 0; i < OFFERS; i++) {
-        struct coll_wire wire = {.team = c.rank[0].team->id, .from = 1, .tag = AGREE_CONTRIBUTE};
-        weft_op_t op = {.done = note_end, .arg = &sent[i], .flags = WEFT_AM_RENDEZVOUS};
-        CHECK(send_as(to_first, COLL_WIRE_AGREE, &wire, bytes, sizeof bytes, &op) >= 0);
-    }
+    for (uint32_t i = 0; i < OFFERS; i++) offer_contribution(&sent[i]);
     for (int i = 0; i < 50; i++) weft_worker_progress(c.rank[1].worker, 0); /* all leave */
     double end = test_now() + 20;
     while (count("am.received") < before + OFFERS && test_now() < end)
@@ -195,16 +194,12 @@ TEST(long_messages_of_agreements_are_bounded) {
 
 /* It is counted, and its sender has its bytes back. */
 TEST(a_long_message_of_an_agreement_that_finds_no_memory_is_dropped) {
-    static uint8_t bytes[1024];
     weft_status_t sent = WEFT_IN_PROGRESS;
     two_members("self,tcp", NULL, NULL);
     EVERYBODY(&c, weft_barrier(me->team, OP_OF(me)));
     for (int i = 0; i < 200; i++) crew_turn(&c);
     uint64_t before = count("am.received"), dropped = count("coll.dropped");
-    struct coll_wire wire = {.team = c.rank[0].team->id, .from = 1, .tag = AGREE_CONTRIBUTE};
-    weft_op_t op = {.done = note_end, .arg = &sent, .flags = WEFT_AM_RENDEZVOUS};
-    CHECK(send_as(weft__team_ep(c.rank[1].team, 0), COLL_WIRE_AGREE, &wire, bytes, sizeof bytes,
-                  &op) >= 0);
+    offer_contribution(&sent);
     double end = test_now() + 20;
     while (count("am.received") == before && test_now() < end) {
         weft_worker_progress(c.rank[1].worker, 0);

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""cutting_proxy.py PORT BYTES: forwards to that port of this host, and cuts each connection after so many bytes.
+"""cutting_proxy.py PORT BYTES: forwards to that port of this host, and cuts each connection after BYTES bytes.
 
 Prints the port at which it listens.
 """
