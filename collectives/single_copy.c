@@ -561,7 +561,7 @@ static uint64_t cost_of_read(const weft_team_t *team) {
  * power of two.
  * By slots a byte is copied twice, crosses between caches twice, and waits for its readers a part
  * at a time, which no member can measure alone. With a core each and with shared cores one read was
- * the faster way from that size on (docs/performance/collectives.md). A kernel that reads slower
+ * the faster way from that size on (docs/performance/choices.md). A kernel that reads slower
  * than a copy is left to large blocks.
  * A member that has exposed regions when the team is made is taken to use them in its collectives.
  * Those are read without a call, so it proposes the least size. The largest proposal counts: so it
