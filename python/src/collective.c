@@ -33,9 +33,9 @@ static int counts_of(PyObject *tuple, uint64_t **counts_p) {
         return -1;
     }
     for (Py_ssize_t i = 0; i < n; i++) {
-        (*counts_p)[i] = PyLong_AsUnsignedLongLong(PyTuple_GetItem(tuple, i));
+        if (!weft__py_u64(PyTuple_GetItem(tuple, i), &(*counts_p)[i])) return -1;
     }
-    return PyErr_Occurred() ? -1 : 0;
+    return 0;
 }
 
 /* One description, and the arrays that it refers to. */
@@ -61,26 +61,23 @@ static int ranks_of(PyObject *tuple, uint32_t **ranks_p, uint32_t *n_p) {
     }
     *ranks_p = ranks;
     for (Py_ssize_t i = 0; i < n; i++) {
-        unsigned long rank = PyLong_AsUnsignedLong(PyTuple_GetItem(tuple, i));
-        ranks[i] = rank > UINT32_MAX ? UINT32_MAX : (uint32_t)rank;
+        if (!weft__py_u32(PyTuple_GetItem(tuple, i), &ranks[i])) return -1;
     }
     *n_p = (uint32_t)n;
-    return PyErr_Occurred() ? -1 : 0;
+    return 0;
 }
 
 /* (tag, start, stride, size) of a collective with a tag; (sources, destinations) of one with
  * neighbours. Either may be None. */
 static int add_form(struct described *d, PyObject *tagged, PyObject *graph) {
-    unsigned long long tag;
     PyObject *sources, *destinations;
     weft_coll_args_t *what = &d->what;
     if (tagged != Py_None) {
-        if (!PyArg_ParseTuple(tagged, "KIII", &tag, &what->members.start, &what->members.stride,
-                              &what->members.size)) {
+        if (!PyArg_ParseTuple(tagged, "O&III", weft__py_u64, &what->tag, &what->members.start,
+                              &what->members.stride, &what->members.size)) {
             return -1;
         }
         what->flags = WEFT_COLL_TAGGED;
-        what->tag = tag;
     }
     if (graph == Py_None) return 0;
     if (!PyArg_ParseTuple(graph, "O!O!", &PyTuple_Type, &sources, &PyTuple_Type, &destinations) ||

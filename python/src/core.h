@@ -140,7 +140,9 @@ char *weft__py_describe(weft_status_t status); /* malloc'ed; NULL without memory
 PyObject *weft__py_exception(struct state *state, weft_status_t status, const char *why);
 /* Raises the exception of a status; returns NULL. */
 void *weft__py_raise(struct state *state, weft_status_t status);
-/* For "O&": an int of 32 bits without a sign. "I" cuts a larger one off, to another id or rank. */
+/* For "O&": an int of 64 or 32 bits without a sign, or what has __index__, as numbers of numpy.
+ * "K" and "I" cut a larger one off, to another tag, id or rank. */
+int weft__py_u64(PyObject *number, void *u64_p);
 int weft__py_u32(PyObject *number, void *u32_p);
 void *weft__py_raise_text(struct state *state, weft_status_t status, const char *text);
 /* None, or raises. */

@@ -13,9 +13,17 @@ PyObject *weft__py_exception(struct state *state, weft_status_t status, const ch
                                  why ? why : weft_status_sentence(status));
 }
 
+int weft__py_u64(PyObject *number, void *u64_p) {
+    PyObject *index = PyNumber_Index(number);
+    if (!index) return 0;
+    *(uint64_t *)u64_p = PyLong_AsUnsignedLongLong(index);
+    Py_DECREF(index);
+    return !PyErr_Occurred();
+}
+
 int weft__py_u32(PyObject *number, void *u32_p) {
-    unsigned long long value = PyLong_AsUnsignedLongLong(number);
-    if (PyErr_Occurred()) return 0;
+    uint64_t value;
+    if (!weft__py_u64(number, &value)) return 0;
     if (value > UINT32_MAX) {
         PyErr_SetString(PyExc_OverflowError, "an int of more than 32 bits");
         return 0;

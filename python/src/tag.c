@@ -18,9 +18,11 @@ static int at_least(Py_ssize_t n, Py_ssize_t wanted) {
 static PyObject *ep_tag_send(PyObject *self, PyObject *const *args, Py_ssize_t n) {
     struct ep *ep = (struct ep *)self;
     unsigned long deadline, flags;
+    uint64_t tag;
     if (at_least(n, 2) < 0 || weft__py_ep_open(ep) < 0) return NULL;
-    uint64_t tag = PyLong_AsUnsignedLongLong(args[1]);
-    if (op_arguments(args, n, 2, &deadline, &flags) < 0) return NULL;
+    if (!weft__py_u64(args[1], &tag) || op_arguments(args, n, 2, &deadline, &flags) < 0) {
+        return NULL;
+    }
     struct request *r = weft__py_request_with(ep->worker, GIVES_NONE, args[0], false);
     if (!r) return NULL;
     weft_op_t op = weft__py_op(r, deadline, flags);
@@ -30,10 +32,12 @@ static PyObject *ep_tag_send(PyObject *self, PyObject *const *args, Py_ssize_t n
 static PyObject *worker_tag_recv(PyObject *self, PyObject *const *args, Py_ssize_t n) {
     struct worker *w = (struct worker *)self;
     unsigned long deadline, flags;
+    uint64_t tag, mask;
     if (at_least(n, 3) < 0 || weft__py_open(w) < 0) return NULL;
-    uint64_t tag = PyLong_AsUnsignedLongLong(args[1]);
-    uint64_t mask = PyLong_AsUnsignedLongLong(args[2]);
-    if (op_arguments(args, n, 3, &deadline, &flags) < 0) return NULL;
+    if (!weft__py_u64(args[1], &tag) || !weft__py_u64(args[2], &mask) ||
+        op_arguments(args, n, 3, &deadline, &flags) < 0) {
+        return NULL;
+    }
     struct request *r = weft__py_request_with(w, GIVES_TAGGED, args[0], true);
     if (!r) return NULL;
     weft_op_t op = weft__py_op(r, deadline, flags);
@@ -43,9 +47,12 @@ static PyObject *worker_tag_recv(PyObject *self, PyObject *const *args, Py_ssize
 
 static PyObject *worker_probe(PyObject *self, PyObject *args) {
     struct worker *w = (struct worker *)self;
-    unsigned long long tag, mask;
+    uint64_t tag, mask;
     weft_tag_info_t info;
-    if (!PyArg_ParseTuple(args, "KK", &tag, &mask) || weft__py_open(w) < 0) return NULL;
+    if (!PyArg_ParseTuple(args, "O&O&", weft__py_u64, &tag, weft__py_u64, &mask) ||
+        weft__py_open(w) < 0) {
+        return NULL;
+    }
     weft_status_t status = weft_tag_probe(w->handle, tag, mask, &info);
     if (status == WEFT_ERR_NOT_FOUND) Py_RETURN_NONE;
     if (status < 0) return weft__py_raise(w->state, status);
@@ -64,8 +71,11 @@ struct taken {
 
 static PyObject *worker_take(PyObject *self, PyObject *args) {
     struct worker *w = (struct worker *)self;
-    unsigned long long tag, mask;
-    if (!PyArg_ParseTuple(args, "KK", &tag, &mask) || weft__py_open(w) < 0) return NULL;
+    uint64_t tag, mask;
+    if (!PyArg_ParseTuple(args, "O&O&", weft__py_u64, &tag, weft__py_u64, &mask) ||
+        weft__py_open(w) < 0) {
+        return NULL;
+    }
     struct taken *t = (struct taken *)PyType_GenericAlloc(w->state->taken, 0);
     if (!t) return NULL;
     t->worker = (struct worker *)Py_NewRef(self);

@@ -27,9 +27,12 @@ _OF_DEVICE = 1 << 63  # of a frame's length: memory of a GPU
 
 
 def tag_number(tag: Any) -> int:
-    """A tag as 32 bits: an int that fits is itself; a str, bytes or another int is hashed, equally in every process."""
-    if isinstance(tag, int) and 0 <= tag <= 0xFFFFFFFF:
-        return tag
+    """A tag as 32 bits: an int that fits is itself, also one of numpy; a str, bytes or another int is hashed, equally in every
+    process."""
+    if hasattr(tag, "__index__"):
+        tag = tag.__index__()
+        if 0 <= tag <= 0xFFFFFFFF:
+            return tag
     import hashlib
 
     data = tag if isinstance(tag, bytes) else repr(tag).encode()

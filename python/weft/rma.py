@@ -56,7 +56,8 @@ class Remote:
         stores the operand if the word equals `compare`. Gives the word before it; without `fetch` None."""
         if what not in _WHAT:
             raise errors.InvalidParamError("atomic %r: not one of %s" % (what, ", ".join(_WHAT)))
-        result = self.ep.post_atomic(_WHAT[what], size, operand & _ALL_BITS, compare & _ALL_BITS, fetch,
+        operand, compare = operand.__index__() & _ALL_BITS, compare.__index__() & _ALL_BITS
+        result = self.ep.post_atomic(_WHAT[what], size, operand, compare, fetch,
                                      self._key.base + offset, self._key, _milliseconds(deadline))
         if isinstance(result, _core.Request):
             return await self.ep.worker.complete(result)

@@ -242,7 +242,7 @@ class Team:
                     flags: int = 0, graph: Any = None) -> None:
         if graph is None:
             self._one_each(*counts)
-        counts = tuple(None if numbers is None else tuple(int(number) for number in numbers) for numbers in counts)
+        counts = tuple(None if numbers is None else tuple(numbers) for numbers in counts)
         if self._members is not None:
             if not 0 <= root < self.size:
                 raise errors.InvalidParamError("root %d is not below %d" % (root, self.size))

@@ -19,6 +19,16 @@ class Case(unittest.IsolatedAsyncioTestCase):
         self.assertEqual(self.complaints, [])
 
 
+class Index:
+    """A number that is no int, as those of numpy."""
+
+    def __init__(self, value):
+        self._value = value
+
+    def __index__(self):
+        return self._value
+
+
 @contextlib.asynccontextmanager
 async def pair(transports=None, settings=None, scheme="tcp"):
     """Two workers and their endpoints: (client, server)."""

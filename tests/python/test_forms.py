@@ -9,6 +9,7 @@ import weakref
 
 import weft
 from members import run_members
+from pair import Index
 
 try:
     import numpy
@@ -26,6 +27,21 @@ class Forms(unittest.TestCase):
             await team.barrier()
 
         run_members(3, body)
+
+    def test_numbers_that_are_no_ints_count_and_others_are_refused(self):
+        async def body(team, worker):
+            mine = array.array("B", [team.rank])
+            self.assertEqual(list(await team.tagged(Index(4)).allreduce(mine)), [1])
+            with self.assertRaises(TypeError):
+                await team.allgatherv(mine, [1.0, 1.0])
+            for tag in (1 << 64, -1):
+                with self.assertRaises(OverflowError):
+                    await team.tagged(tag).barrier()
+            with self.assertRaises(OverflowError):
+                await team.neighbor_alltoallv([1 << 32], [0], mine, [1], [1])
+            await team.barrier()
+
+        run_members(2, body)
 
     def test_some_members_act_while_others_do_not(self):
         async def body(team, worker):

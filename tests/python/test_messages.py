@@ -6,7 +6,7 @@ import pickle
 import unittest
 
 import weft
-from pair import Case, pair
+from pair import Case, Index, pair
 
 
 class Tagged(Case):
@@ -33,6 +33,24 @@ class Tagged(Case):
                 got = bytearray(32)
                 length = await server.recv(got, tag)
                 self.assertEqual(bytes(got[:length]), repr(tag).encode())
+
+    async def test_a_tag_may_be_a_number_that_is_no_int(self):
+        async with pair() as (client, server):
+            got = bytearray(2)
+            await client.send(b"hi", Index(5))
+            self.assertEqual(await server.recv(got, 5, deadline=20), 2)
+            await client.send_tag(b"hi", Index(6))
+            self.assertEqual(await server.worker.recv(got, Index(6), Index(0xFFFFFFFF), deadline=20), (2, 6))
+
+    async def test_a_tag_of_more_than_64_bits_is_no_other_tag(self):
+        async with pair() as (client, server):
+            for tag in (1 << 64, -1):
+                with self.assertRaises(OverflowError):
+                    await client.send_tag(b"", tag)
+                with self.assertRaises(OverflowError):
+                    await server.worker.recv(bytearray(), tag)
+                with self.assertRaises(OverflowError):
+                    server.worker.tag_probe(tag, 0)
 
     async def test_two_endpoints_of_one_worker_do_not_take_each_others_messages(self):
         async with weft.Worker() as one, weft.Worker() as two:

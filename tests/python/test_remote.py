@@ -11,7 +11,7 @@ import threading
 import unittest
 
 import weft
-from pair import Case, pair
+from pair import Case, Index, pair
 from weft.rma import Remote, RemoteIO, release, revoke
 from weft.streams import open_stream
 
@@ -35,7 +35,7 @@ class OneSided(Case):
                     await remote.get(got, 100)
                     self.assertEqual(got, b"written")
                     self.assertEqual(await remote.atomic("add", 5, 8), 0)
-                    self.assertEqual(await remote.atomic("add", -2, 8), 5)
+                    self.assertEqual(await remote.atomic("add", Index(-2), 8), 5)
                     self.assertEqual(await remote.atomic("cswap", 9, 8, compare=3), 3)
                     self.assertEqual(await remote.atomic("swap", 1 << 31, 8, size=4), 9)
                     self.assertIsNone(await remote.atomic("xor", 1, 8, fetch=False))
