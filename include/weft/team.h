@@ -61,7 +61,7 @@ typedef struct weft_team_params {
     const char *algorithms;
     /*
      * Transports of the team's endpoints, by commas, of those that the worker has opened; NULL: all
-     * of them. Without "shm" the team has no shared segment. Borrowed until on_ready. The team may
+     * of them. Without "shm" the team shares no memory. Borrowed until on_ready. The team may
      * use a connection that the worker has to a member already, if its transport is in the list. A
      * connection may move to a faster lane later, unless the setting lanes.cross_transport is off.
      */
