@@ -25,11 +25,17 @@ class EndpointTransport(asyncio.Transport):
         self._ep, self._protocol, self._loop = ep, protocol, loop
         self._is_reading, self._is_closing, self._is_over = True, False, False
         self._is_gone = False  # connection_lost was called
-        self._unsent = 0
+        self._unsent, self._limits = 0, (_LOW, _HIGH)
         self._writes_paused = False
         ep._transport = self
         loop.call_soon(protocol.connection_made, self)
         loop.call_soon(self._begin)
+
+    def set_protocol(self, protocol: Any) -> None:
+        self._protocol = protocol
+
+    def get_protocol(self) -> Any:
+        return self._protocol
 
     def _begin(self) -> None:
         if not self._is_over and not self._ep.closed:
@@ -64,8 +70,9 @@ class EndpointTransport(asyncio.Transport):
     def write(self, data: Any) -> None:
         if self._is_closing or self._is_over:
             return
+        data = data if isinstance(data, bytes) else bytes(data)
         try:
-            request = self._ep.post_stream_send(data if isinstance(data, bytes) else bytes(data))
+            request = self._ep.post_stream_send(data)
         except errors.WeftError as error:
             self._finish(error)
             return
@@ -73,16 +80,22 @@ class EndpointTransport(asyncio.Transport):
             self._unsent += len(data)
             request.future = done = self._loop.create_future()
             done.add_done_callback(functools.partial(self._sent, len(data)))
-            if self._unsent > _HIGH and not self._writes_paused:
-                self._writes_paused = True
-                self._protocol.pause_writing()
+            self._pause_or_resume()
 
     def _sent(self, size: int, future: Any) -> None:
         self._unsent -= size
         error = future.exception()
         if error is not None:
             self._finish(error)
-        elif self._writes_paused and self._unsent <= _LOW:
+        else:
+            self._pause_or_resume()
+
+    def _pause_or_resume(self) -> None:
+        low, high = self._limits
+        if self._unsent > high and not self._writes_paused:
+            self._writes_paused = True
+            self._protocol.pause_writing()
+        elif self._unsent <= low and self._writes_paused:
             self._writes_paused = False
             self._protocol.resume_writing()
 
@@ -91,6 +104,23 @@ class EndpointTransport(asyncio.Transport):
 
     def get_write_buffer_size(self) -> int:
         return self._unsent
+
+    def get_write_buffer_limits(self) -> tuple[int, int]:
+        """(low, high), in bytes."""
+        return self._limits
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """The protocol's writing is paused above `high` bytes (default: four times `low`, else 256 KiB), and resumed at `low`
+        (default: a quarter of `high`)."""
+        if high is None:
+            high = _HIGH if low is None else 4 * low
+        if low is None:
+            low = high // 4
+        if not 0 <= low <= high:
+            raise ValueError("0 <= low <= high: low is %r, high %r" % (low, high))
+        self._limits = low, high
+        if not self._is_over:
+            self._pause_or_resume()
 
     # ---- the end ----
 

@@ -251,6 +251,28 @@ class Streams(Case):
             self.assertGreater(most, 0)
             self.assertLessEqual(most, 512 << 10)
 
+    async def test_a_writers_limits_are_the_programs(self):
+        async with pair(settings={"stream.window": "64k"}) as (client, server):
+            reader, writer = await open_stream(client)
+            transport = writer.transport
+            self.assertEqual(transport.get_write_buffer_limits(), (64 << 10, 256 << 10))
+            for low, high, taken in ((None, 0, (0, 0)), (10, None, (10, 40)), (1, 2, (1, 2)), (None, 4 << 20, (1 << 20, 4 << 20))):
+                transport.set_write_buffer_limits(high, low)
+                self.assertEqual(transport.get_write_buffer_limits(), taken)
+            for low, high in ((2, 1), (-1, 1)):
+                with self.assertRaises(ValueError):
+                    transport.set_write_buffer_limits(high, low)
+            writer.write(bytes(2 << 20))
+            await asyncio.wait_for(writer.drain(), 20)
+            transport.set_write_buffer_limits(1 << 20)
+            draining = asyncio.ensure_future(writer.drain())
+            self.assertEqual(await asyncio.wait({draining}, timeout=0.05), (set(), {draining}))
+            far_reader, far_writer = await open_stream(server)
+            await far_reader.readexactly(2 << 20)
+            await asyncio.wait_for(draining, 20)
+            for each in writer, far_writer:
+                each.close()
+
     async def test_a_writer_has_closed_when_its_bytes_have_left(self):
         async with weft.Worker(settings={"stream.window": "64k"}) as one:
             listener = one.listen()
