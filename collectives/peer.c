@@ -508,7 +508,7 @@ const struct coll_engine weft__peer = {.prepare = prepare_peer,
 
 /* ---- those that come after one that is not decided ------------------------------------------- */
 
-/* Its arrays are the caller's, for the call only. */
+/* Its arrays are the caller's, for the call only; those of a persistent one are its own. */
 static weft_status_t prepare_deferred(struct collective *c) {
     struct coll_shape shape = weft__coll_shape(c->team, &c->call);
     c->n_parts = 1;

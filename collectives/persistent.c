@@ -7,14 +7,48 @@
 #include "select.h"
 #include <endpoints/worker/drive.h>
 
-static weft_status_t make_persistent(weft_team_t *team, const weft_coll_args_t *args,
-                                     uint32_t flags, struct weft_coll *coll) {
+/* An array that the kind does not use has no bytes. */
+static const void *keep_array(const struct weft_coll *coll, const void *array, size_t bytes,
+                              bool *kept) {
+    const void *copy = NULL;
+    *kept = *kept && weft__keep_array(coll, bytes ? array : NULL, bytes, &copy);
+    return copy;
+}
+
+/* The arrays of a description are the program's again when it has been taken. */
+static weft_status_t keep_arrays(const struct weft_coll *coll, weft_coll_args_t *args,
+                                 weft_neighbors_t *graph) {
+    uint32_t n_src, n_dst;
+    weft_status_t st = weft__coll_arrays(coll->team, args, &n_src, &n_dst);
+    if (st < 0) return st;
+    const size_t src = n_src * sizeof(uint64_t), dst = n_dst * sizeof(uint64_t);
+    const bool row = args->kind == WEFT_COLL_REDUCE_SCATTERV; /* which has counts alone */
+    bool kept = true;
+    args->src_counts = keep_array(coll, args->src_counts, src, &kept);
+    args->src_displs = keep_array(coll, args->src_displs, row ? 0 : src, &kept);
+    args->dst_counts = keep_array(coll, args->dst_counts, dst, &kept);
+    args->dst_displs = keep_array(coll, args->dst_displs, dst, &kept);
+    if (args->kind == WEFT_COLL_NEIGHBOR_ALLTOALLV) {
+        *graph = *args->graph;
+        args->graph = graph;
+        graph->sources = keep_array(coll, graph->sources, n_dst * sizeof(uint32_t), &kept);
+        graph->destinations =
+            keep_array(coll, graph->destinations, n_src * sizeof(uint32_t), &kept);
+    }
+    return kept ? WEFT_OK : WEFT_ERR_NO_MEMORY;
+}
+
+static weft_status_t make_persistent(weft_team_t *team, weft_coll_args_t *args, uint32_t flags,
+                                     struct weft_coll *coll) {
+    weft_neighbors_t graph;
     coll->team = team;
     coll->collective = weft__new(coll, struct collective);
     if (!coll->collective) return WEFT_ERR_NO_MEMORY;
+    weft_status_t st = keep_arrays(coll, args, &graph);
+    if (st < 0) return st;
     struct coll_displacements displacements = {.owner = coll};
-    weft_status_t st = weft__coll_resolve(team, args, flags | COLL_PERSISTENT, &displacements,
-                                          &coll->call, &coll->nothing);
+    st = weft__coll_resolve(team, args, flags | COLL_PERSISTENT, &displacements, &coll->call,
+                            &coll->nothing);
     if (st < 0 || coll->nothing) return st;
     if (coll->call.staging) talloc_steal(coll, coll->call.staging);
     return coll->call.algorithm < N_ALGORITHMS ? weft__steps_keep(coll) : WEFT_OK;

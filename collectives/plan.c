@@ -103,8 +103,7 @@ static bool equal(const struct coll_shape *a, const struct coll_shape *b) {
            same_blocks(a->dst, b->dst, n_blocks(a, true));
 }
 
-/* A copy of one of the caller's arrays; false: no memory. */
-static bool keep_array(const void *parent, const void *from, size_t bytes, const void **kept_p) {
+bool weft__keep_array(const void *parent, const void *from, size_t bytes, const void **kept_p) {
     *kept_p = NULL;
     if (!from) return true;
     void *copy = weft__alloc(parent, bytes + 1, "blocks");
@@ -116,17 +115,17 @@ static bool keep_array(const void *parent, const void *from, size_t bytes, const
 bool weft__keep_shape(const void *parent, struct coll_shape *shape) {
     size_t src = n_blocks(shape, false) * sizeof(uint64_t);
     size_t dst = n_blocks(shape, true) * sizeof(uint64_t);
-    return keep_array(parent, shape->src.count, src, (const void **)&shape->src.count) &&
-           keep_array(parent, shape->src.offset, src, (const void **)&shape->src.offset) &&
-           keep_array(parent, shape->dst.count, dst, (const void **)&shape->dst.count) &&
-           keep_array(parent, shape->dst.offset, dst, (const void **)&shape->dst.offset) &&
-           keep_array(parent, shape->known, shape->n_known * sizeof *shape->known,
-                      (const void **)&shape->known) &&
-           keep_array(parent, shape->source, shape->n_sources * sizeof *shape->source,
-                      (const void **)&shape->source) &&
-           keep_array(parent, shape->destination,
-                      shape->n_destinations * sizeof *shape->destination,
-                      (const void **)&shape->destination);
+    return weft__keep_array(parent, shape->src.count, src, (const void **)&shape->src.count) &&
+           weft__keep_array(parent, shape->src.offset, src, (const void **)&shape->src.offset) &&
+           weft__keep_array(parent, shape->dst.count, dst, (const void **)&shape->dst.count) &&
+           weft__keep_array(parent, shape->dst.offset, dst, (const void **)&shape->dst.offset) &&
+           weft__keep_array(parent, shape->known, shape->n_known * sizeof *shape->known,
+                            (const void **)&shape->known) &&
+           weft__keep_array(parent, shape->source, shape->n_sources * sizeof *shape->source,
+                            (const void **)&shape->source) &&
+           weft__keep_array(parent, shape->destination,
+                            shape->n_destinations * sizeof *shape->destination,
+                            (const void **)&shape->destination);
 }
 
 weft_status_t weft__plan_get(const void *parent, struct plans *plans, enum coll_algorithm algorithm,

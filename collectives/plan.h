@@ -30,6 +30,8 @@ weft_status_t weft__plan_ask(const void *parent, const struct coll_asking *askin
                              const struct coll_shape *shape, struct plan **plan_p);
 void weft__plan_put(struct plans *plans, struct plan *plan);
 
+/* A copy of one of the caller's arrays, or NULL for NULL; false: no memory. */
+bool weft__keep_array(const void *parent, const void *from, size_t bytes, const void **kept_p);
 /* Copies of the caller's arrays in their place; false: no memory. */
 bool weft__keep_shape(const void *parent, struct coll_shape *shape);
 

@@ -1,6 +1,7 @@
 /* Persistent collectives, those with a tag or of some members, and types of the program's own. */
 #include <reactor/reactor.h>
 
+#include "each_kind.h"
 #include "team.h"
 
 static int32_t in[MOST_RANKS][4000], out[MOST_RANKS][4000];
@@ -329,6 +330,59 @@ TEST(a_persistent_one_packs_elements_with_a_layout_at_each_start) {
     starts_with_layouts(WEFT_COLL_ALLGATHERV, "0");
     starts_with_layouts(WEFT_COLL_BCAST, NULL);
     starts_with_layouts(WEFT_COLL_BCAST, "0");
+}
+
+/* Its arrays are the program's again when it has been described: they are overwritten and freed. */
+static void arrays_of_the_call(weft_coll_kind_t kind, const char *slot, bool has_layout) {
+    enum { RANKS = 3, COUNT = 2 };
+    static int64_t from[RANKS][2 * RANKS * COUNT], to[RANKS][2 * RANKS * COUNT];
+    const weft_layout_t layout = {.kind = WEFT_LAYOUT_STRIDED, .block = 8, .stride = 8, .count = 1};
+    const weft_datatype_params_t params = {.size = 8, .layout = &layout, .extent = 8};
+    weft_coll_t *coll[RANKS];
+    struct crew c;
+    crew_up(&c, RANKS, "self,shm", slot ? "coll.slot" : NULL, slot);
+    for (uint32_t r = 0; r < RANKS; r++) {
+        uint64_t *counts = malloc(RANKS * sizeof *counts), *displs = malloc(RANKS * sizeof *displs);
+        uint32_t *others = malloc(2 * sizeof *others);
+        weft_neighbors_t ring = {others, others, 2, 2};
+        weft_coll_args_t args = any_collective(kind, r, RANKS, from[r], to[r], COUNT);
+        memcpy(others, args.graph->sources, 2 * sizeof *others);
+        for (uint32_t i = 0; i < RANKS; i++) counts[i] = COUNT, displs[i] = i * COUNT;
+        args.src_counts = args.dst_counts = counts;
+        args.src_displs = args.dst_displs = displs;
+        args.graph = &ring;
+        if (has_layout)
+            CHECK_EQ(weft_datatype_create(c.rank[r].team, &params, &args.type), WEFT_OK);
+        CHECK_EQ(weft_coll_init(c.rank[r].team, &args, 0, &coll[r]), WEFT_OK);
+        memset(counts, 0, RANKS * sizeof *counts);
+        memset(displs, 0, RANKS * sizeof *displs);
+        memset(others, 0, 2 * sizeof *others);
+        free(counts), free(displs), free(others);
+    }
+    for (int start = 0; start < 3; start++) {
+        for (uint32_t r = 0; r < RANKS; r++)
+            for (int i = 0; i < 2 * RANKS * COUNT; i++)
+                from[r][i] = 1000 * (int64_t)r + i, to[r][i] = -1;
+        start_all(&c, coll);
+        for (uint32_t r = 0; r < RANKS; r++)
+            for (uint32_t i = 0; i < COUNT && any_has_result(kind, r); i++)
+                CHECK_EQ(to[r][i], any_result(kind, r, RANKS, COUNT, i));
+    }
+    free_all(&c, coll);
+    crew_down(&c);
+}
+
+TEST(a_persistent_one_keeps_its_counts_displacements_and_neighbours) {
+    static const weft_coll_kind_t kinds[] = {WEFT_COLL_GATHERV,    WEFT_COLL_SCATTERV,
+                                             WEFT_COLL_ALLGATHERV, WEFT_COLL_REDUCE_SCATTERV,
+                                             WEFT_COLL_ALLTOALLV,  WEFT_COLL_NEIGHBOR_ALLTOALLV};
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        arrays_of_the_call(kinds[i], NULL, false);
+        arrays_of_the_call(kinds[i], "0", false);
+        if (kinds[i] == WEFT_COLL_REDUCE_SCATTERV) continue;
+        arrays_of_the_call(kinds[i], NULL, true);
+        arrays_of_the_call(kinds[i], "0", true);
+    }
 }
 
 TEST(avg_divides_by_the_number_of_members) {
