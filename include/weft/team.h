@@ -237,7 +237,7 @@ typedef struct weft_team_info {
      */
     const char *why;
     uint32_t n_hosts, ranks_per_core; /* 0 before the exchange has ended */
-    int shares_memory;                /* all members use one shared segment */
+    int shares_memory;                /* all members share one memory segment */
     uint32_t n_endpoints;             /* that this member has opened to others, on first use */
 } weft_team_info_t;
 
