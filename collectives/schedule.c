@@ -281,6 +281,29 @@ static void build_alone(struct schedule *s) {
         weft__add_copy(s, dst, src, bytes, AFTER(0));
 }
 
+/* The end of what a step touches in scratch memory, at most; a signal touches nothing. */
+static uint64_t scratch_of(const struct step *step) {
+    bool shares = step->verb == STEP_SHARE;
+    struct share_extent len = {step->len, step->len};
+    if (shares) len = weft__share_extent(step, step->peer);
+    uint64_t keys = step->verb == STEP_PUT ? COLL_KEY_BYTES : step->len, most = 0;
+    if (step->to_buffer == COLL_SCRATCH && len.dst) most = step->to + len.dst;
+    if (step->left_buffer == COLL_SCRATCH && len.src && step->left + len.src > most)
+        most = step->left + len.src;
+    if (step->right_buffer == COLL_SCRATCH && step->right + keys > most) most = step->right + keys;
+    return most;
+}
+
+/* Algorithms reserve enough for any rank of any team; this one gets what its steps touch. */
+static void trim_scratch(struct schedule *s) {
+    uint64_t most = s->exposes ? COLL_KEY_BYTES : 0;
+    for (uint32_t i = 0; i < s->n_steps; i++) {
+        uint64_t end = scratch_of(&s->step[i]);
+        if (end > most) most = end;
+    }
+    if (most < s->scratch) s->scratch = most;
+}
+
 weft_status_t weft__schedule_build_by(const void *parent, void (*build)(struct schedule *s),
                                       const struct coll_shape *shape,
                                       struct schedule **schedule_p) {
@@ -292,6 +315,7 @@ weft_status_t weft__schedule_build_by(const void *parent, void (*build)(struct s
     else
         build(s);
     if (shape->joined && shape->size > 1) weft__add_dissemination(s, JOIN_TAG);
+    trim_scratch(s);
     if (s->status < 0) {
         weft_status_t status = s->status;
         talloc_free(s);

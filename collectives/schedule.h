@@ -130,7 +130,7 @@ struct coll_view {
 struct schedule {
     struct step *step;
     uint32_t n_steps, room;
-    uint64_t scratch;     /* bytes */
+    uint64_t scratch;     /* bytes; in the end no more than the steps touch */
     weft_status_t status; /* of the building: it goes on in vain after the first error */
     struct coll_shape shape;
     uint32_t n_shared;            /* steps through a segment */

@@ -44,7 +44,7 @@ void weft__build_ALLREDUCE_doubling(struct schedule *s) {
         mine = AT(DST, 0);
     }
     /* Two halves of scratch in turn: a receive waits for the reduction that read its half last. */
-    uint32_t index = rank < 2 * pairs ? rank / 2 : rank - pairs, before = ready, turn = 1;
+    uint32_t index = rank < 2 * pairs ? rank / 2 : rank - pairs, before = ready, turn = ready != 0;
     for (uint32_t bit = 1; bit < power; bit *= 2, tag++, turn ^= 1) {
         uint32_t other = index ^ bit, peer = other < pairs ? 2 * other + 1 : other + pairs;
         uint32_t sent = weft__add_send(s, peer, tag, mine, bytes, AFTER(ready));

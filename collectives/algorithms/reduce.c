@@ -5,28 +5,33 @@ static uint64_t bytes_of(const struct coll_shape *shape) {
     return shape->count * shape->width;
 }
 
+/* Where in scratch memory the `n`-th part is received: the first room becomes the sum of those that
+ * have no DST for it, and the others take `window` rooms in turn. */
+static uint32_t room_for(uint32_t n, uint32_t window) {
+    return n == 0 ? 0 : 1 + (n - 1) % window;
+}
+
 /*
  * Children's sums are added in the order of places, so that each partial sum is of places in a row.
- * Only the root has DST; the others add up in scratch memory: the sum first, then two rooms that
- * receives take in turn.
+ * Only the root has DST; the others add up in scratch memory.
  */
 void weft__build_REDUCE_knomial(struct schedule *s) {
     const struct coll_shape *shape = &s->shape;
     uint32_t size = shape->size, place = (shape->rank + size - shape->root) % size;
-    uint32_t radix = weft__radix(shape), ready = 0, reduced[2] = {0, 0}, turn = 0;
+    uint32_t radix = weft__radix(shape), ready = 0, reduced[3] = {0}, n = 0;
     uint64_t bytes = bytes_of(shape);
     struct knomial tree = weft__knomial(shape, place);
     struct coll_ref sum = AT(SRC, 0), to = place ? AT(SCRATCH, 0) : AT(DST, 0);
     for (uint64_t level = 1; level < tree.unit; level *= radix)
         for (uint64_t child = place + level; child < place + level * radix; child += level) {
             if (child >= size) continue;
-            struct coll_ref room = AT(SCRATCH, (1 + turn) * bytes);
+            uint32_t slot = room_for(n++, 2);
+            struct coll_ref room = AT(SCRATCH, slot * bytes);
             uint32_t got = weft__add_recv(s, (uint32_t)((child + shape->root) % size), 0, room,
-                                          bytes, AFTER(reduced[turn]));
-            ready = reduced[turn] = weft__add_reduce(s, to, sum, room, bytes, AFTER(got, ready));
+                                          bytes, AFTER(reduced[slot]));
+            ready = reduced[slot] = weft__add_reduce(s, to, sum, room, bytes, AFTER(got, ready));
             weft__reads_alone(s, got, ready);
             sum = to;
-            turn ^= 1;
         }
     if (place != 0)
         weft__add_send(s, (uint32_t)(((uint64_t)tree.parent + shape->root) % size), 0, sum, bytes,
@@ -39,7 +44,7 @@ void weft__build_REDUCE_linear(struct schedule *s) {
     enum { WINDOW = 4 };
     const struct coll_shape *shape = &s->shape;
     uint64_t bytes = bytes_of(shape);
-    uint32_t read[WINDOW] = {0}, ready = 0;
+    uint32_t read[1 + WINDOW] = {0}, ready = 0, n = 0;
     struct coll_ref sum = AT(SRC, 0);
     if (shape->rank != shape->root) {
         weft__add_send(s, shape->root, 0, AT(SRC, 0), bytes, AFTER(0));
@@ -47,21 +52,21 @@ void weft__build_REDUCE_linear(struct schedule *s) {
     }
     /* In place, DST is the root's own part until that has been added. */
     for (uint32_t r = 0; r < shape->size; r++) {
-        uint32_t slot = r % WINDOW, got = 0;
-        struct coll_ref part = r == shape->root ? AT(SRC, 0) : AT(SCRATCH, slot * bytes);
-        struct coll_ref to = r < shape->root ? AT(SCRATCH, WINDOW * bytes) : AT(DST, 0);
-        if (r != shape->root) got = weft__add_recv(s, r, 0, part, bytes, AFTER(read[slot]));
+        bool own = r == shape->root;
+        uint32_t slot = own ? 0 : room_for(n++, WINDOW), got = 0;
+        struct coll_ref part = own ? AT(SRC, 0) : AT(SCRATCH, slot * bytes);
+        struct coll_ref to = r < shape->root ? AT(SCRATCH, 0) : AT(DST, 0);
+        if (!own) got = weft__add_recv(s, r, 0, part, bytes, AFTER(read[slot]));
         if (r == 0) {
             sum = part;
             ready = got;
             continue;
         }
         ready = weft__add_reduce(s, to, sum, part, bytes, AFTER(got, ready));
-        if (r == 1) read[0] = ready; /* the first part, which was the sum */
-        read[slot] = ready;
+        if (!own) read[slot] = ready;
         sum = to;
     }
-    s->scratch = (WINDOW + 1) * bytes;
+    s->scratch = (1 + WINDOW) * bytes;
 }
 
 /* Along the chain of ranks, a segment at a time, and from its end to the root. */

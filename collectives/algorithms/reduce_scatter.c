@@ -44,7 +44,7 @@ static void build_pairwise(struct schedule *s) {
     for (uint32_t i = 1; i < size; i++) {
         uint32_t to = (rank + i) % size, from = (rank + size - i) % size;
         struct piece give = weft__src_block(shape, to);
-        struct coll_ref room = AT(SCRATCH, (i % 2) * own.len);
+        struct coll_ref room = AT(SCRATCH, ((i + 1) % 2) * own.len);
         weft__add_send(s, to, i, AT(SRC, give.offset), give.len, AFTER(0));
         uint32_t got = weft__add_recv(s, from, i, room, own.len, AFTER(read[i % 2]));
         ready = read[i % 2] =
@@ -55,7 +55,8 @@ static void build_pairwise(struct schedule *s) {
     s->scratch = 2 * own.len;
 }
 
-/* The same in the order of ranks: contributions wait in scratch memory for those before them. */
+/* The same in the order of ranks: contributions wait in scratch memory for those before them. The
+ * first becomes the sum of those below this rank. */
 static void build_fold(struct schedule *s) {
     const struct coll_shape *shape = &s->shape;
     uint32_t size = shape->size, rank = shape->rank, ready = 0;
@@ -66,14 +67,15 @@ static void build_fold(struct schedule *s) {
     }
     struct coll_ref sum = AT(SRC, own.offset);
     for (uint32_t r = 0; r < size; r++) {
-        struct coll_ref part = r == rank ? AT(SRC, own.offset) : AT(SCRATCH, r * own.len);
+        struct coll_ref room = AT(SCRATCH, (r < rank ? r : r - 1) * own.len);
+        struct coll_ref part = r == rank ? AT(SRC, own.offset) : room;
         uint32_t got = r == rank ? 0 : weft__add_recv(s, r, 0, part, own.len, AFTER(0));
-        struct coll_ref to = r < rank ? AT(SCRATCH, rank * own.len) : AT(DST, 0);
+        struct coll_ref to = r < rank ? AT(SCRATCH, 0) : AT(DST, 0);
         if (r > 0) ready = weft__add_reduce(s, to, sum, part, own.len, AFTER(got, ready));
         if (r == 0) ready = got;
         sum = r == 0 ? part : to;
     }
-    s->scratch = size * own.len;
+    s->scratch = (size - 1) * own.len;
 }
 
 /* ---- recursive halving ----------------------------------------------------------------------- */
@@ -105,8 +107,10 @@ static uint32_t halve(struct schedule *s, struct halves h, uint32_t index, uint3
         struct coll_ref from = {mine->buffer, mine->offset + give},
                         own = {mine->buffer, mine->offset + keep};
         weft__add_send(s, peer, tag, from, c - a - len, AFTER(ready));
-        uint32_t got = weft__add_recv(s, peer, tag, AT(SCRATCH, total + keep), len, AFTER(ready));
-        struct coll_ref theirs = AT(SCRATCH, total + keep), to = AT(SCRATCH, keep);
+        /* Nothing lies in the first half yet in the first round. */
+        uint64_t room = mine->buffer == COLL_SRC ? keep : total + keep;
+        struct coll_ref theirs = AT(SCRATCH, room), to = AT(SCRATCH, keep);
+        uint32_t got = weft__add_recv(s, peer, tag, theirs, len, AFTER(ready));
         uint32_t done = other < index
                             ? weft__add_reduce(s, to, theirs, own, len, AFTER(got, ready))
                             : weft__add_reduce(s, to, own, theirs, len, AFTER(got, ready));

@@ -191,8 +191,8 @@ WEFT_API weft_status_t weft_reduction_create(weft_team_t *team, weft_reduce_fn r
  * Each returns as every operation does (weft_op_t): WEFT_OK at once, or WEFT_IN_PROGRESS and one
  * callback. Each member gets its own outcome: OK, PEER_FAILED, TIMED_OUT, CANCELLED, REVOKED or
  * CLOSED.
- * After any error the team has failed and refuses further collectives with that status. Buffers are
- * borrowed until completion.
+ * After such an error the team has failed and refuses further collectives with that status. Buffers
+ * are borrowed until completion.
  *
  * A collective of a few bytes polls for the other members before the call returns, for 0.3 us at
  * most. It does so where each member of a host has a core of its own, and not within a callback. If
@@ -214,7 +214,8 @@ WEFT_API weft_status_t weft_reduction_create(weft_team_t *team, weft_reduce_fn r
  *
  * Errors of the call: INVALID_PARAM; UNSUPPORTED (weft_reduction_t); TOO_BIG; NO_MEMORY; BUSY if
  * the team is not ready (on_ready), or while another team is being made of it; the status of a
- * failed team. They hold for every function below.
+ * failed team. They hold for every function below. A call that fails has not begun, and the other
+ * members are not notified: this one calls again, or calls weft_team_revoke, which ends theirs.
  */
 
 /* Completes when every member has called it. */

@@ -3,6 +3,8 @@
 
 #include "team.h"
 
+#include <sys/mman.h>
+
 static uint64_t counter_sum(struct crew *c, const char *name) {
     uint64_t sum = 0;
     for (uint32_t r = 0; r < c->size; r++) sum += weft_worker_count(c->rank[r].worker, name);
@@ -168,6 +170,52 @@ TEST(large_messages_wait_for_their_receive) {
     allreduce_right(&c, 70000, true);
     allgather_right(&c, 20000, false);
     crew_down(&c);
+}
+
+/* Zeros, of which no page is there until it is written to. */
+static void *zeros(size_t bytes) {
+    void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(memory != MAP_FAILED);
+    return memory;
+}
+
+TEST(a_linear_reduce_between_two_takes_scratch_memory_for_one_vector) {
+    enum { COUNT = 60 << 20 };
+    struct crew c;
+    uint8_t *one = zeros(COUNT), *sum = zeros(COUNT);
+    one[0] = one[COUNT - 1] = 1;
+    crew_up(&c, 2, "self,shm", "coll.algorithms", "reduce=linear");
+    for (uint32_t root = 0; root < 2; root++) {
+        EVERYBODY(&c, weft_reduce(me->team, one, r == root ? sum : NULL, COUNT, WEFT_UINT8,
+                                  WEFT_SUM, root, OP_OF(me)));
+        for (uint32_t r = 0; r < 2; r++) CHECK_EQ(c.rank[r].outcome, WEFT_OK);
+        CHECK(sum[0] == 2 && sum[1] == 0 && sum[COUNT - 1] == 2);
+        sum[0] = sum[COUNT - 1] = 0;
+    }
+    crew_down(&c);
+    munmap(one, COUNT);
+    munmap(sum, COUNT);
+}
+
+TEST(a_member_whose_call_lacks_memory_may_call_something_else_or_revoke_the_team) {
+    enum { COUNT = 300 << 20 };
+    struct crew c;
+    uint8_t *vector = zeros(COUNT);
+    crew_up(&c, 2, "self,shm", "coll.algorithms", "reduce=linear");
+    CHECK_EQ(weft_reduce(c.rank[0].team, vector, vector, COUNT, WEFT_UINT8, WEFT_SUM, 0, NULL),
+             WEFT_ERR_NO_MEMORY);
+    allreduce_right(&c, 3, false);
+    for (uint32_t r = 0; r < 2; r++) expect_outcome(&c.rank[r]);
+    for (uint32_t r = 2; r-- > 0;)
+        posted(&c.rank[r], weft_reduce(c.rank[r].team, vector, r ? NULL : vector, COUNT, WEFT_UINT8,
+                                       WEFT_SUM, 0, OP_OF(&c.rank[r])));
+    CHECK_EQ(c.rank[0].outcome, WEFT_ERR_NO_MEMORY);
+    CHECK_EQ(c.rank[1].outcome, WEFT_IN_PROGRESS);
+    CHECK_EQ(weft_team_revoke(c.rank[0].team), WEFT_OK);
+    UNTIL(&c, all_notified(&c));
+    CHECK_EQ(c.rank[1].outcome, WEFT_ERR_REVOKED);
+    crew_down(&c);
+    munmap(vector, COUNT);
 }
 
 /* Messages of a broadcast of `count` among two: one, or two where the receiver says when. */

@@ -2,6 +2,7 @@
  * ranks on symbols. */
 #include "checker.h"
 #include <collectives/select.h>
+#include <reactor/reactor.h>
 #include <stdlib.h>
 #include <tests/harness.h>
 
@@ -302,6 +303,65 @@ TEST(hierarchies_are_right_for_thousands_of_ranks) {
         if (i % 2) check.shape.slot = 0;
         CHECK(proved(check));
     }
+}
+
+/* ---- scratch memory -------------------------------------------------------------------------- */
+
+/* Vectors of `count` elements, or blocks of half of that, of two members. */
+static uint64_t scratch_of_two(enum coll_algorithm a, uint32_t rank, uint32_t root, uint64_t count,
+                               bool in_place) {
+    enum coll_kind kind = weft__algorithms[a].kind;
+    bool reduces = kind == COLL_REDUCE || kind == COLL_ALLREDUCE || kind == COLL_SCAN ||
+                   kind == COLL_EXSCAN || kind == COLL_BCAST;
+    const uint64_t counts[2] = {count / 2, count / 2}, offsets[2] = {0, count / 2};
+    struct coll_shape shape = of(a, 2, reduces ? count : count / 2).shape;
+    shape.rank = rank;
+    shape.root = is_rooted(kind) ? root : 0;
+    shape.segment = 64 << 10;
+    shape.in_place = in_place;
+    if (!weft__coll_is_even(kind)) shape.src = shape.dst = (struct coll_vector){counts, offsets};
+    if (kind == COLL_NEIGHBOR_ALLTOALLV || weft__asking(a)) return 0;
+    struct schedule *s;
+    CHECK_EQ(weft__schedule_build(NULL, a, &shape, &s), WEFT_OK);
+    uint64_t scratch = s->scratch;
+    talloc_free(s);
+    return scratch;
+}
+
+static uint64_t most_scratch_of_two(enum coll_algorithm a, uint64_t count) {
+    uint64_t most = 0;
+    for (uint32_t i = 0; i < 8; i++) {
+        uint64_t scratch = scratch_of_two(a, i & 1, i >> 1 & 1, count, i >> 2);
+        if (scratch > most) most = scratch;
+    }
+    return most;
+}
+
+TEST(two_members_reserve_no_more_scratch_memory_than_they_use) {
+    enum { COUNT = 1 << 20 };
+    static const enum coll_algorithm once[] = {
+        ALGORITHM_REDUCE_linear,          ALGORITHM_REDUCE_knomial,
+        ALGORITHM_ALLREDUCE_doubling,     ALGORITHM_SCAN_linear,
+        ALGORITHM_EXSCAN_linear,          ALGORITHM_ALLREDUCE_tree,
+        ALGORITHM_REDUCE_SCATTER_halving, ALGORITHM_ALLREDUCE_rabenseifner};
+    const uint64_t bytes = COUNT * of(once[0], 2, 1).shape.width;
+    for (unsigned i = 0; i < N_OF(once); i++) CHECK(most_scratch_of_two(once[i], COUNT) <= bytes);
+    /* The sampler's large vectors rely on it. */
+    for (unsigned a = 0; a < N_ALGORITHMS; a++)
+        CHECK(most_scratch_of_two((enum coll_algorithm)a, COUNT) <= 4 * bytes);
+}
+
+TEST(scratch_memory_of_a_linear_reduce_grows_with_the_team_up_to_five_vectors) {
+    enum { COUNT = 1000 };
+    for (uint32_t size = 2; size < 12; size++)
+        for (uint32_t root = 0; root < size; root++) {
+            struct coll_shape shape = of(ALGORITHM_REDUCE_linear, size, COUNT).shape;
+            struct schedule *s;
+            shape.rank = shape.root = root;
+            CHECK_EQ(weft__schedule_build(NULL, ALGORITHM_REDUCE_linear, &shape, &s), WEFT_OK);
+            CHECK_EQ(s->scratch, (size < 6 ? size - 1 : 5) * COUNT * shape.width);
+            talloc_free(s);
+        }
 }
 
 /* ---- the checker itself: a proof that cannot fail proves nothing ----------------------------- */
