@@ -10,6 +10,13 @@
 
 /* ---- agreeing -------------------------------------------------------------------------------- */
 
+/* As the program asks for it: a safe collective is to make the next one. */
+static weft_status_t begin_agreement(weft_team_t *team, const struct agreement_call *call) {
+    if (team->is_safe)
+        return weft__fail(WEFT_ERR_BUSY, "a collective with WEFT_COLL_SAFE is in progress");
+    return weft__agreement_start(team, call);
+}
+
 struct asked_word {
     weft_team_t *team;
     uint64_t *flags_p, *lost;
@@ -38,13 +45,11 @@ weft_status_t weft_team_agree(weft_team_t *team, uint64_t *flags_p, uint64_t *lo
     weft_status_t st = weft__worker_check(team->worker);
     if (st == WEFT_OK) st = weft__check_plain_op(op, 0);
     if (st < 0) return st;
-    if (team->is_safe)
-        return weft__fail(WEFT_ERR_BUSY, "a collective with WEFT_COLL_SAFE is in progress");
     struct asked_word *q = weft__new(team, struct asked_word);
     if (!q) return WEFT_ERR_NO_MEMORY;
     *q = (struct asked_word){.team = team, .flags_p = flags_p, .lost = lost};
     if (op) q->op = *op;
-    st = weft__agreement_start(
+    st = begin_agreement(
         team, &(struct agreement_call){
                   .flags = *flags_p, .deadline_ms = q->op.deadline_ms, .done = answered, .arg = q});
     if (st < 0) talloc_free(q);
@@ -136,8 +141,7 @@ weft_status_t weft_team_shrink_sized(size_t params_size, weft_team_t *team,
     s->reactor = team->reactor;
     s->params = known;
     s->rank = weft__alloc(s, team->size * sizeof *s->rank, "ranks");
-    st = s->rank ? weft__agreement_start(team,
-                                         &(struct agreement_call){.flags = UINT64_MAX,
+    st = s->rank ? begin_agreement(team, &(struct agreement_call){.flags = UINT64_MAX,
                                                                   .deadline_ms = known.deadline_ms,
                                                                   .done = members_agreed,
                                                                   .arg = s})

@@ -162,7 +162,8 @@ WEFT_API weft_status_t weft_team_revoke(weft_team_t *team);
  * team, and as PEER_FAILED if the others agreed that this member is lost. `op->request_p` must be
  * NULL; `op->completion` is UNSUPPORTED.
  *
- * Errors of the call: BUSY before the team is ready, or while an agreement is in progress here.
+ * Errors of the call: BUSY before the team is ready, or while an agreement, or a collective with
+ * WEFT_COLL_SAFE, is in progress here.
  */
 WEFT_API weft_status_t weft_team_agree(weft_team_t *team, uint64_t *flags_p, uint64_t *lost,
                                        const weft_op_t *op);
@@ -187,7 +188,8 @@ WEFT_API weft_status_t weft_team_shrink_sized(size_t params_size, weft_team_t *t
  * (weft_team_join). The program carries them there. *len_p is the room in `buf`, then the length;
  * WEFT_TEAM_INVITATION_MAX is enough. An invitation serves any number of workers, as long as the
  * team is open here. Any holder may join: guard it as a capability.
- * Errors: BUSY before the team is ready; the status of a failed team; TRUNCATED.
+ * Errors: BUSY before the team is ready, or while another team is being made of it; the status of a
+ * failed team; TRUNCATED.
  */
 enum { WEFT_TEAM_INVITATION_MAX = 272 };
 WEFT_API weft_status_t weft_team_invite(weft_team_t *team, void *buf, size_t *len_p);

@@ -123,6 +123,8 @@ TEST(a_member_that_does_not_come_fails_it_for_all) {
     crew_down(&c);
 }
 
+static void no_team(weft_team_t *team, weft_status_t status, void *arg) {}
+
 TEST(one_safe_collective_is_in_progress_at_a_time) {
     struct crew c;
     weft_request_t *request;
@@ -137,6 +139,8 @@ TEST(one_safe_collective_is_in_progress_at_a_time) {
     CHECK_EQ(weft_barrier(c.rank[0].team, &safe), WEFT_IN_PROGRESS);
     CHECK_EQ(weft_barrier(c.rank[0].team, &safe), WEFT_ERR_BUSY);
     CHECK_EQ(weft_team_agree(c.rank[0].team, &flags, NULL, NULL), WEFT_ERR_BUSY);
+    CHECK_EQ(weft_team_shrink(c.rank[0].team, &(weft_team_params_t){.on_ready = no_team}),
+             WEFT_ERR_BUSY);
     crew_close_teams(&c);
     CHECK_EQ(c.rank[0].outcome, WEFT_ERR_CLOSED);
     crew_down(&c);
