@@ -170,10 +170,13 @@ static const struct choice between_hosts[] = {
     {COLL_EXSCAN, ALGORITHM_EXSCAN_hierarchy, 0, 64 << 10, 3, ANY, 0, ANY, COLL_HOST, EVERY},
 };
 
+/* The members of a v-form may differ in their bytes, and all are to choose the same. */
+static bool fits_bytes(const struct choice *c, uint64_t bytes) {
+    return !weft__coll_is_even(c->kind) || (bytes >= c->least_bytes && bytes <= c->most_bytes);
+}
+
 static bool fits_choice(const struct choice *c, const struct question *q) {
-    if (c->kind != q->kind || c->memory != q->memory || q->bytes < c->least_bytes ||
-        q->bytes > c->most_bytes)
-        return false;
+    if (c->kind != q->kind || c->memory != q->memory || !fits_bytes(c, q->bytes)) return false;
     if (q->ranks < c->least_ranks || q->ranks > c->most_ranks || q->per_core < c->least_per_core)
         return false;
     if (q->per_core > c->most_per_core) return false;

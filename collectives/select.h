@@ -39,8 +39,8 @@ struct choices {
  * `text` is a list of KIND[/cuda][@RANKS]:BYTES=ALGORITHM, by commas; RANKS and BYTES are LOW-HIGH,
  * LOW- or -HIGH, with k and m:
  *     allreduce:0-8k=slots,allreduce:8k-=ring,barrier@16-:=tree
- * The first row that fits wins, the built-in ones come last. WEFT_ERR_INVALID_PARAM names what does
- * not parse.
+ * The first row that fits wins, the built-in ones come last. BYTES of a v-form have no effect.
+ * WEFT_ERR_INVALID_PARAM names what does not parse.
  */
 weft_status_t weft__choices_parse(const void *parent, const char *text, struct choices *choices);
 

@@ -147,6 +147,22 @@ TEST(a_team_has_algorithms_and_transports_of_its_own) {
     crew_down(&c);
 }
 
+/* One gives 4 bytes, the others 8 KiB. */
+TEST(a_choice_by_bytes_does_not_part_the_members_of_a_v_form) {
+    enum { LARGE = 2048 };
+    static int32_t mine[3][LARGE], all[3][2 * LARGE + 1];
+    static const uint64_t counts[] = {1, LARGE, LARGE};
+    struct crew c;
+    crew_up(&c, 3, "self,shm", "coll.algorithms", "allgatherv:-1k=ring,allgatherv:1k-=linear");
+    for (uint32_t r = 0; r < 3; r++) mine[r][counts[r] - 1] = 7 + (int32_t)r;
+    EVERYBODY(&c, weft_allgatherv(me->team, mine[r], all[r], counts, NULL, WEFT_INT32, OP_OF(me)));
+    for (uint32_t r = 0; r < 3; r++) {
+        CHECK_EQ(c.rank[r].outcome, WEFT_OK);
+        CHECK(all[r][0] == 7 && all[r][LARGE] == 8 && all[r][2 * LARGE] == 9);
+    }
+    crew_down(&c);
+}
+
 TEST(an_algorithm_of_unknown_flags_is_not_named) {
     struct crew c;
     const char *name;

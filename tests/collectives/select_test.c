@@ -90,6 +90,15 @@ TEST(the_setting_comes_before_the_table) {
     CHECK_EQ(ask("allreduce=slots", q), ALGORITHM_ALLREDUCE_fold);
 }
 
+/* Of a v-form each member has bytes of its own: they must not choose by them. */
+TEST(members_of_a_v_form_choose_the_same_whatever_their_bytes) {
+    struct question q = of(COLL_ALLGATHERV, 8, 4);
+    CHECK_EQ(ask("allgatherv:1k-=linear,allgatherv:-1k=ring", q), ALGORITHM_ALLGATHERV_linear);
+    q.bytes = 4096;
+    CHECK_EQ(ask("allgatherv:1k-=linear,allgatherv:-1k=ring", q), ALGORITHM_ALLGATHERV_linear);
+    CHECK_EQ(ask("allgatherv@5-=linear,allgatherv:-1k=ring", q), ALGORITHM_ALLGATHERV_ring);
+}
+
 /* A line; an annex, which larger teams have not; and those with a block for each. */
 TEST(lines_fit_as_much_as_a_line_or_an_annex_has) {
     CHECK(weft__oneshot_fit(COLL_BARRIER, 1 << 30, 2));

@@ -35,6 +35,9 @@ test_what_is_measured_can_be_read() {
     has info "$(WEFT_COLL_TUNING=$scratch/tuned $info --collectives)" 'by the settings'
     timeout 100 $perf --tune "$scratch/scan" --test scan --ranks 2 --seconds 0.001
     has "a scan's choices" "$(cat "$scratch/scan")" '^scan@2-2:.*='
+    # one way for all sizes, and none that only members of one size each would have
+    timeout 100 $perf --tune "$scratch/vform" --test allgatherv --ranks 2 --seconds 0.001
+    has "a v-form's choice" "$(cat "$scratch/vform")" '^allgatherv@2-2=(ring|linear|hierarchy|single_copy) #'
 }
 
 run_tests

@@ -1,5 +1,6 @@
 /* weft-perf --tune: measures every algorithm of every collective here, and writes the best ones. */
 #include <collectives/select.h>
+#include <collectives/share.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,19 +17,30 @@ struct best {
     const char *algorithm;
 };
 
+/* Where a way through the segment cannot be had, another one is measured in its place. */
+static bool is_had(enum coll_kind kind, unsigned algorithm, uint64_t bytes, uint32_t ranks) {
+    switch (algorithm) {
+    case ALGORITHM_SLOTS: return weft__slots_fit(kind, 0, 1, ranks, SEGMENT_LINE);
+    case ALGORITHM_ONESHOT: return weft__oneshot_fit(kind, bytes, ranks);
+    case ALGORITHM_SINGLE_COPY: return weft__single_copy_has(kind);
+    default: return weft__algorithms[algorithm].kind == kind;
+    }
+}
+
 /* What one algorithm takes for each size; smaller figures are kept. */
-static void measure_one(const char *command, const char *algorithm, struct best *best,
-                        unsigned *n_p) {
+static void measure_one(const char *command, enum coll_kind kind, unsigned algorithm,
+                        uint32_t ranks, struct best *best, unsigned *n_p) {
     char line[1024];
     unsigned n = 0;
     FILE *in = popen(command, "re");
     while (in && fgets(line, sizeof line, in) && n < SIZES_MOST) {
         const char *size = strstr(line, "\"size\":"), *us = strstr(line, "\"p50_us\":");
         if (!size || !us) continue;
-        struct best one = {strtoull(size + 7, NULL, 10), strtod(us + 9, NULL), algorithm};
+        struct best one = {strtoull(size + 7, NULL, 10), strtod(us + 9, NULL),
+                           weft__algorithm_name(algorithm)};
         if (n >= *n_p)
             best[(*n_p)++] = one;
-        else if (one.us < best[n].us)
+        else if (one.us < best[n].us && is_had(kind, algorithm, one.size, ranks))
             best[n] = one;
         n++;
     }
@@ -49,6 +61,19 @@ static void write_rows(FILE *out, const char *kind, uint32_t ranks, const struct
     }
 }
 
+/* The members of a v-form take one way for all sizes: that which is the best at most of them. */
+static void write_row(FILE *out, const char *kind, uint32_t ranks, const struct best *best,
+                      unsigned n) {
+    unsigned most = 0, first = 0;
+    for (unsigned i = 0; i < n; i++) {
+        unsigned wins = 0;
+        for (unsigned k = 0; k < n; k++) wins += !strcmp(best[k].algorithm, best[i].algorithm);
+        if (wins > most) most = wins, first = i;
+    }
+    fprintf(out, "%s@%u-%u=%s # at %u of %u sizes\n", kind, ranks, ranks, best[first].algorithm,
+            most, n);
+}
+
 static bool tune_one(FILE *out, const char *exe, const struct perf_kind *test, enum coll_kind kind,
                      const struct perf_options *o) {
     struct best best[SIZES_MOST];
@@ -57,16 +82,14 @@ static bool tune_one(FILE *out, const char *exe, const struct perf_kind *test, e
     uint32_t ranks = o->ranks ? o->ranks : 2;
     for (unsigned a = 0; a <= ALGORITHM_SINGLE_COPY; a++) {
         char command[COMMAND_MOST];
-        if (a < N_ALGORITHMS && weft__algorithms[a].kind != kind) continue;
-        if (a == ALGORITHM_SINGLE_COPY && !weft__single_copy_has(kind)) continue;
-        const char *algorithm = weft__algorithm_name(a);
+        if (!is_had(kind, a, 0, ranks)) continue;
         snprintf(command, sizeof command,
                  "WEFT_COLL_TUNING= WEFT_COLL_ALGORITHMS=%s=%s '%s' --test %s --ranks %u "
                  "--seconds %g %s --json 2>/dev/null",
-                 test->name, algorithm, exe, test->name, ranks, o->seconds, sizes);
-        measure_one(command, algorithm, best, &n);
+                 test->name, weft__algorithm_name(a), exe, test->name, ranks, o->seconds, sizes);
+        measure_one(command, kind, a, ranks, best, &n);
     }
-    if (n > 0) write_rows(out, test->name, ranks, best, n);
+    if (n > 0) (weft__coll_is_even(kind) ? write_rows : write_row)(out, test->name, ranks, best, n);
     fflush(out);
     return n > 0;
 }
