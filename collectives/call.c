@@ -168,6 +168,12 @@ weft_status_t weft__coll_arrays(const weft_team_t *team, const weft_coll_args_t 
     return WEFT_OK;
 }
 
+/* Where each member names the counts of all, and in signals, `count` is ignored. */
+static bool has_count(enum coll_kind kind) {
+    unsigned traits = weft__coll_traits[kind];
+    return !(traits & SIGNALS) && (traits & ROOTED || !(traits & (V_SRC | V_DST)));
+}
+
 static weft_status_t take_counts(const weft_team_t *team, const weft_coll_args_t *args,
                                  struct coll_displacements *displacements, struct coll_call *call) {
     uint32_t size = coll_size(team, call), n_src = size, n_dst = size;
@@ -176,8 +182,8 @@ static weft_status_t take_counts(const weft_team_t *team, const weft_coll_args_t
     bool v_src = weft__coll_traits[call->kind] & V_SRC,
          v_dst = weft__coll_traits[call->kind] & V_DST;
     weft_status_t st = WEFT_OK;
-    call->count = args->count;
-    if (args->count > most) return weft__fail(WEFT_ERR_TOO_BIG, "count: %zu elements", args->count);
+    call->count = has_count(call->kind) ? args->count : 0;
+    if (call->count > most) return weft__fail(WEFT_ERR_TOO_BIG, "count: %zu elements", args->count);
     if (call->kind == COLL_NEIGHBOR_ALLTOALLV) {
         st = take_graph(team, args, call);
         n_src = call->n_destinations;
@@ -194,7 +200,6 @@ static weft_status_t take_counts(const weft_team_t *team, const weft_coll_args_t
     if (st < 0) return st;
     if (row) call->count = args->src_counts[own];
     if (call->kind == COLL_ALLGATHERV) call->count = args->dst_counts[own];
-    if (v_src && v_dst) call->count = 0;
     return WEFT_OK;
 }
 
@@ -247,9 +252,7 @@ static weft_status_t in_place(const struct coll_shape *shape, size_t extent,
     bool root = shape->rank == shape->root;
     uint8_t *dst = call->dst;
     uint64_t to = weft__dst_block(shape, shape->rank).offset / shape->width * extent;
-    uint64_t from = shape->kind == COLL_NEIGHBOR_ALLTOALLV
-                        ? 0
-                        : weft__src_block(shape, shape->rank).offset / shape->width * extent;
+    uint64_t from = weft__src_block(shape, shape->rank).offset / shape->width * extent;
     if (call->dst == WEFT_IN_PLACE) {
         if ((shape->kind != COLL_SCATTER && shape->kind != COLL_SCATTERV) || !root)
             REFUSE("dst", "WEFT_IN_PLACE where it is not possible");
@@ -280,19 +283,25 @@ static weft_status_t in_place(const struct coll_shape *shape, size_t extent,
     REFUSE("src", "WEFT_IN_PLACE where it is not possible");
 }
 
+/* A block for each edge, and none that is this rank's own. */
+static weft_status_t never_in_place(const struct coll_call *call) {
+    if (call->src == WEFT_IN_PLACE) REFUSE("src", "WEFT_IN_PLACE, of neighbours");
+    if (call->dst == WEFT_IN_PLACE) REFUSE("dst", "WEFT_IN_PLACE, of neighbours");
+    return WEFT_OK;
+}
+
 /* Blocks at the root only: elsewhere there is no vector, and none is looked at. */
 static weft_status_t take_memory(const weft_team_t *team, const weft_coll_args_t *args,
                                  struct coll_call *call) {
     struct coll_shape shape = weft__coll_shape(team, call);
     uint64_t src, dst;
     bool to_all = call->kind == COLL_ALLTOALL || call->kind == COLL_ALLTOALLV;
-    call->src = args->src;
+    call->src = call->kind == COLL_BCAST ? NULL : args->src;
     call->dst = args->dst;
     if (weft__coll_traits[call->kind] & SIGNALS) return WEFT_OK;
-    weft_status_t st = WEFT_OK;
-    if (call->kind != COLL_NEIGHBOR_ALLTOALLV || call->src == WEFT_IN_PLACE ||
-        call->dst == WEFT_IN_PLACE)
-        st = in_place(&shape, weft__type_extent(team, args->type), call);
+    weft_status_t st = call->kind == COLL_NEIGHBOR_ALLTOALLV
+                           ? never_in_place(call)
+                           : in_place(&shape, weft__type_extent(team, args->type), call);
     weft__buffer_bytes(&shape, &src, &dst);
     if (st == WEFT_OK)
         st = weft__check_memory(call->kind == COLL_BCAST ? "buf" : "dst", call->dst, dst);

@@ -1,6 +1,7 @@
 /* Collectives of several workers, over every transport and through every algorithm. */
 #include <collectives/segment.h>
 
+#include "each_kind.h"
 #include "team.h"
 
 #include <sys/mman.h>
@@ -718,6 +719,86 @@ TEST(wrong_arguments_are_named) {
     CHECK(weft_team_ep(team, 0) != NULL);
     CHECK_EQ(weft_team_size(team), 2);
     CHECK_EQ(weft_team_rank(c.rank[1].team), 1);
+    crew_down(&c);
+}
+
+/* What would be refused if it counted. */
+static weft_coll_args_t with_nonsense(weft_coll_args_t args) {
+    enum { IS_SIGNAL = 1, IS_ROOTED = 2, FOLDS = 4, HAS_COUNT = 8 };
+    static const int nonsense;
+    static const uint8_t has[WEFT_N_COLL_KINDS] = {
+        [WEFT_COLL_BARRIER] = IS_SIGNAL,
+        [WEFT_COLL_FANIN] = IS_SIGNAL | IS_ROOTED,
+        [WEFT_COLL_FANOUT] = IS_SIGNAL | IS_ROOTED,
+        [WEFT_COLL_BCAST] = IS_ROOTED | HAS_COUNT,
+        [WEFT_COLL_ALLREDUCE] = FOLDS | HAS_COUNT,
+        [WEFT_COLL_ALLGATHER] = HAS_COUNT,
+        [WEFT_COLL_GATHER] = IS_ROOTED | HAS_COUNT,
+        [WEFT_COLL_GATHERV] = IS_ROOTED | HAS_COUNT,
+        [WEFT_COLL_SCATTER] = IS_ROOTED | HAS_COUNT,
+        [WEFT_COLL_SCATTERV] = IS_ROOTED | HAS_COUNT,
+        [WEFT_COLL_REDUCE] = IS_ROOTED | FOLDS | HAS_COUNT,
+        [WEFT_COLL_REDUCE_SCATTER] = FOLDS | HAS_COUNT,
+        [WEFT_COLL_REDUCE_SCATTERV] = FOLDS,
+        [WEFT_COLL_ALLTOALL] = HAS_COUNT,
+        [WEFT_COLL_SCAN] = FOLDS | HAS_COUNT,
+        [WEFT_COLL_EXSCAN] = FOLDS | HAS_COUNT,
+    };
+    unsigned its = has[args.kind];
+    if (!(its & IS_ROOTED)) args.root = UINT32_MAX;
+    if (!(its & FOLDS)) args.reduction = (weft_reduction_t)99;
+    if (!(its & HAS_COUNT)) args.count = SIZE_MAX;
+    if (args.kind == WEFT_COLL_BCAST) args.src = WEFT_IN_PLACE;
+    if (its & IS_SIGNAL) args.type = (weft_datatype_t)77;
+    if (its & IS_SIGNAL) args.src = args.dst = WEFT_IN_PLACE;
+    if (args.kind != WEFT_COLL_NEIGHBOR_ALLTOALLV) args.graph = (const void *)&nonsense;
+    return args;
+}
+
+TEST(fields_that_a_kind_does_not_use_are_ignored) {
+    enum { N = 3, EACH = 2 };
+    static int64_t src[N][2 * N * EACH], dst[N][2 * N * EACH];
+    for (int shared = 0; shared < 2; shared++) {
+        struct crew c;
+        crew_up(&c, N, "self,shm", shared ? NULL : "coll.slot", shared ? NULL : "0");
+        for (weft_coll_kind_t kind = 0; kind < WEFT_N_COLL_KINDS; kind++) {
+            for (uint32_t r = 0; r < N; r++)
+                for (int i = 0; i < 2 * N * EACH; i++) src[r][i] = 1000 * (int64_t)r + i;
+            for (uint32_t r = 0; r < N; r++) {
+                weft_coll_args_t args =
+                    with_nonsense(any_collective(kind, r, N, src[r], dst[r], EACH));
+                expect_outcome(&c.rank[r]);
+                posted(&c.rank[r], weft_coll(c.rank[r].team, &args, OP_OF(&c.rank[r])));
+            }
+            UNTIL(&c, all_notified(&c));
+            for (uint32_t r = 0; r < N; r++) {
+                const int64_t *got = kind == WEFT_COLL_BCAST ? src[r] : dst[r];
+                CHECK_EQ(c.rank[r].outcome, WEFT_OK);
+                for (uint32_t i = 0; i < EACH && any_has_result(kind, r); i++)
+                    CHECK_EQ(got[i], any_result(kind, r, N, EACH, i));
+            }
+        }
+        crew_down(&c);
+    }
+}
+
+/* Rank 1 has one neighbour, so it has no block by its own number. */
+TEST(neighbours_are_never_in_place) {
+    struct crew c;
+    crew_up(&c, 2, "self,shm", NULL, NULL);
+    uint32_t *other = calloc(1, sizeof *other);
+    uint64_t *one = malloc(sizeof *one), *none = calloc(1, sizeof *none);
+    weft_neighbors_t graph = {other, other, 1, 1};
+    weft_team_t *team = c.rank[1].team;
+    int x = 0, y = 0;
+    *one = 1;
+    CHECK_EQ(weft_neighbor_alltoallv(team, &graph, WEFT_IN_PLACE, one, none, &y, one, none,
+                                     WEFT_INT32, NULL),
+             WEFT_ERR_INVALID_PARAM);
+    CHECK_EQ(weft_neighbor_alltoallv(team, &graph, &x, one, none, WEFT_IN_PLACE, one, none,
+                                     WEFT_INT32, NULL),
+             WEFT_ERR_INVALID_PARAM);
+    free(other), free(one), free(none);
     crew_down(&c);
 }
 
