@@ -117,6 +117,10 @@ static weft_status_t set_setting(weft_context_t *context, size_t index, const ch
     if (!in_range(row, number))
         return weft__fail(WEFT_ERR_INVALID_PARAM, "%s is \"%s\", outside its range %s", row->name,
                           text, row->range);
+    if (index == SETTING_LOG_LEVEL && !weft__log_level_parse(text, &context->log_level))
+        return weft__fail(WEFT_ERR_INVALID_PARAM,
+                          "%s is \"%s\", not none, error, warn, info, debug or trace", row->name,
+                          text);
     size_t size = strlen(text) + 1;
     char *copy = weft__alloc(context, size, "setting");
     if (!copy) return WEFT_ERR_NO_MEMORY;

@@ -39,11 +39,6 @@ static weft_status_t set_up(weft_context_t *context, const weft_context_params_t
     context->log_level = WEFT_LOG_WARN;
     weft_status_t st = weft__config_read(context, params);
     if (st < 0) return st;
-    const char *level = weft__setting_str(context, SETTING_LOG_LEVEL);
-    if (!weft__log_level_parse(level, &context->log_level))
-        return weft__fail(WEFT_ERR_INVALID_PARAM,
-                          "log.level is \"%s\", not none, error, warn, info, debug or trace",
-                          level);
     weft__config_warn_unknown(context, params);
     return WEFT_OK;
 }
@@ -68,7 +63,9 @@ weft_status_t weft_context_create_sized(size_t params_size, const weft_context_p
 weft_status_t weft_context_destroy(weft_context_t *context) {
     if (!context) return weft__fail(WEFT_ERR_INVALID_PARAM, "context is NULL");
     unsigned n = atomic_load(&context->n_reactors);
-    if (n) return weft__fail(WEFT_ERR_BUSY, "%u workers of this context are still open", n);
+    if (n)
+        return weft__fail(WEFT_ERR_BUSY, "%u worker%s of this context still open", n,
+                          n == 1 ? " is" : "s are");
     weft_status_t st = weft__stubs_close(context);
     if (st < 0) return st;
     talloc_free(context);

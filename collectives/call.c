@@ -69,7 +69,8 @@ static weft_status_t take_reduction(const weft_team_t *team, const weft_coll_arg
         call->fixed_order = fixed_order || !(user->flags & WEFT_REDUCTION_COMMUTES);
         return WEFT_OK;
     }
-    if ((unsigned)args->reduction >= WEFT_N_REDUCTIONS) REFUSE("reduction", "not a reduction");
+    if ((unsigned)args->reduction >= WEFT_N_REDUCTIONS)
+        REFUSE("reduction", "not a reduction of this team");
     bool prefix = call->kind == COLL_SCAN || call->kind == COLL_EXSCAN;
     call->reduce = weft__reduction(args->type, args->reduction);
     if (!call->reduce || (args->reduction == WEFT_AVG && prefix))
@@ -88,7 +89,7 @@ static weft_status_t take_type(const weft_team_t *team, const weft_coll_args_t *
     call->width = weft__type_width(team, args->type);
     call->type = args->type;
     call->reduction = args->reduction;
-    if (call->width == 0) REFUSE("type", "not a datatype");
+    if (call->width == 0) REFUSE("type", "not a datatype of this team");
     if (args->type == WEFT_LONG_DOUBLE && !team->same_long_double)
         return weft__fail(WEFT_ERR_UNSUPPORTED, "type: long double differs between members");
     return weft__coll_traits[call->kind] & REDUCES ? take_reduction(team, args, fixed_order, call)

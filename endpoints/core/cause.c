@@ -52,8 +52,7 @@ void weft__peer_text(const struct link *link, char buf[PEER_ROOM]) {
         snprintf(buf, PEER_ROOM, "%s (%s)", at, transport);
 }
 
-/* For a failure whose cause the transport did not note. */
-static const char *usual_cause(weft_status_t status) {
+const char *weft__usual_cause(weft_status_t status) {
     switch (status) {
     case WEFT_ERR_PEER_CLOSED: return "the peer closed the connection";
     case WEFT_ERR_PEER_FAILED: return "the connection ended, and the peer had not closed it";
@@ -69,7 +68,7 @@ struct cause *weft__cause_of_link(const struct link *link) {
     weft__peer_text(link, peer);
     bool known = weft__causes_line(link->status, why, sizeof why);
     snprintf(text, sizeof text, "connection to %s: %s", peer,
-             known ? why : usual_cause(link->status));
+             known ? why : weft__usual_cause(link->status));
     return weft__cause_new(link->worker, link->status, text);
 }
 

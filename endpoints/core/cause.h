@@ -34,6 +34,9 @@ void weft__cause_note(weft_status_t status, const struct cause *cause);
 /* "worker 0123456789abcdef at 127.0.0.1:7000 (tcp)", for log lines and causes. */
 void weft__peer_text(const struct link *link, char buf[PEER_ROOM]);
 
+/* Why a connection failed, where its transport did not note it. */
+const char *weft__usual_cause(weft_status_t status);
+
 /* The cause of a link's loss: what the thread's causes say of link->status, or a sentence for
  * that status. */
 struct cause *weft__cause_of_link(const struct link *link);

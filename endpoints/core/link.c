@@ -46,14 +46,22 @@ static uint32_t n_lost(const struct link *link) {
     return n;
 }
 
+/* A connection that is up does not end so. */
+static bool is_of_dial(weft_status_t status) {
+    return status == WEFT_ERR_REFUSED || status == WEFT_ERR_REJECTED || status == WEFT_ERR_AUTH ||
+           status == WEFT_ERR_VERSION || status == WEFT_ERR_UNREACHABLE;
+}
+
 static void log_loss(const struct link *link) {
     uint32_t lost = n_lost(link);
     bool meant = lost == 0 || link->status == WEFT_ERR_PEER_CLOSED ||
                  link->status == WEFT_ERR_CLOSED || link->status == WEFT_ERR_CANCELLED;
     const struct cause *cause = link->worker->losing;
     weft__log_limited(link->worker->context, meant ? WEFT_LOG_INFO : WEFT_LOG_WARN, "endpoints",
-                      "worker %016" PRIx64 ": lost a connection and its %u endpoints: %s: %s",
-                      link->worker->id, lost, weft_status_name(link->status),
+                      "worker %016" PRIx64 ": %s %u endpoint%s: %s: %s", link->worker->id,
+                      is_of_dial(link->status) ? "could not connect, and lost"
+                                               : "lost a connection and its",
+                      lost, lost == 1 ? "" : "s", weft_status_name(link->status),
                       cause ? cause->text : "no memory for a cause");
 }
 

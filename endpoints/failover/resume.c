@@ -190,8 +190,9 @@ static void log_lane_lost(const struct retain *r, uint64_t ms) {
     char peer[PEER_ROOM];
     weft__peer_text(r->link, peer);
     weft__log_limited(worker->context, WEFT_LOG_WARN, "endpoints",
-                      "worker %016" PRIx64 ": lost its lane to %s; waits %u ms at most for another",
-                      worker->id, r->cause ? r->cause->text : peer, (unsigned)ms);
+                      "worker %016" PRIx64
+                      ": waits %u ms at most for another lane; lost its lane to %s",
+                      worker->id, (unsigned)ms, r->cause ? r->cause->text : peer);
 }
 
 /* A handshake alone proves nothing: its peer may end each lane behind it. */

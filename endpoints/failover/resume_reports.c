@@ -59,7 +59,7 @@ static void note_cause(struct retain *r, weft_status_t status) {
     if (r->cause) return;
     bool known = weft__causes_line(status, why, sizeof why);
     weft__peer_text(r->link, peer);
-    snprintf(text, sizeof text, "%s: %s", peer, known ? why : weft_status_sentence(status));
+    snprintf(text, sizeof text, "%s: %s", peer, known ? why : weft__usual_cause(status));
     r->cause = weft__cause_new(r->link->worker, status, text);
 }
 

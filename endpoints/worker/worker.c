@@ -209,7 +209,9 @@ static weft_status_t open_ifaces(struct weft_worker *worker, const char *list) {
         size_t len = strcspn(at, ", ");
         const struct transport *transport = find_transport(at, len);
         if (len && !transport)
-            return weft__fail(WEFT_ERR_INVALID_PARAM, "there is no transport '%.*s'", (int)len, at);
+            return weft__fail(WEFT_ERR_INVALID_PARAM,
+                              "there is no transport '%.*s'; weft-info lists those there are",
+                              (int)len, at);
         if (len && worker->n_ifaces < WORKER_IFACES) (void)open_iface(worker, transport);
         at += len;
         at += strspn(at, ", ");

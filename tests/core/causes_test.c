@@ -186,6 +186,7 @@ TEST(a_lost_connection_is_a_warning_with_address_and_cause) {
     UNTIL(&t, notified.calls);
     CHECK_EQ(lines_with(WEFT_LOG_WARN, uri + strlen("tcp://")), 1);
     CHECK_EQ(lines_with(WEFT_LOG_WARN, "Connection refused"), 1);
+    CHECK_EQ(lines_with(WEFT_LOG_WARN, "could not connect, and lost 1 endpoint:"), 1);
     close(reserved.fd);
     two_down(&t);
 }
@@ -204,7 +205,7 @@ TEST(a_failover_is_a_line_when_the_lane_is_lost_and_one_when_there_is_another) {
     UNTIL(&t, t.ready && t.back);
     CHECK(kill_one(0));
     UNTIL(&t, lines_with(WEFT_LOG_INFO, "has a new lane to worker") == 2);
-    CHECK_EQ(lines_with(WEFT_LOG_WARN, "lost its lane to worker"), 2);
+    CHECK_EQ(lines_with(WEFT_LOG_WARN, "for another lane; lost its lane to worker"), 2);
     CHECK(lines_with(WEFT_LOG_WARN, "127.0.0.1:") >= 2);
     CHECK_EQ(t.errors, 0);
     two_down(&t);

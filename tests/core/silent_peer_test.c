@@ -129,6 +129,9 @@ TEST(a_host_that_vanishes_is_found_by_what_is_sent) {
     CHECK_EQ(weft_am_send(t.ep, BYTES, NULL, 0, NULL, 0, NULL), 0);
     double took = until_lost(&t, sent);
     CHECK(took >= 0.9);
+    weft_ep_info_t info;
+    CHECK_EQ(weft_ep_describe(t.ep, &info), 0);
+    CHECK(strstr(info.error, "its host acknowledged nothing for tcp.dead_after"));
     two_down(&t);
 }
 

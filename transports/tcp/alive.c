@@ -76,6 +76,7 @@ static void host_is_dead(struct tcp_lane *lane) {
     weft__log_limited(weft__tcp_context(lane), WEFT_LOG_INFO, "tcp",
                       "%s: its host acknowledged nothing for %llu ms", name,
                       (unsigned long long)(tcp_iface_of(lane)->dead_after / NS_PER_MS));
+    weft__tcp_lane_note(lane, "its host acknowledged nothing for tcp.dead_after", 0);
     weft__tcp_lane_why(lane, WEFT_ERR_PEER_FAILED);
     weft__tcp_lane_todo(lane, TODO_READ | TODO_BREAK);
 }
