@@ -327,10 +327,18 @@ def uri_of(host: str, port: int) -> str:
 _tasks: set[Any] = set()
 
 
-def start(handler: Callable[..., Any], *args: Any) -> None:
-    """Calls a handler; a coroutine that it returns becomes a task of the running loop."""
-    made = handler(*args)
-    if isinstance(made, types.CoroutineType):
-        task = _drivers.running_loop().create_task(made)
+def start(handler: Callable[..., Any], ep: Endpoint, *args: Any) -> None:
+    """Calls a handler of an endpoint; a coroutine that it returns becomes a task of the running loop, or of `weft.trio.drive`."""
+    made = handler(ep, *args)
+    if not isinstance(made, types.CoroutineType):
+        return
+    loop = _drivers.running_loop()
+    if loop is not None:
+        task = loop.create_task(made)
         _tasks.add(task)
         task.add_done_callback(_tasks.discard)
+    elif not (_drivers.in_trio() and ep.worker._drive().start(ep, made)):
+        made.close()
+        if ep.alive:
+            ep.abort()  # the peer need not wait for what nobody runs
+        raise RuntimeError("a handler that is a coroutine needs a loop of asyncio, or weft.trio.drive of its worker")

@@ -15,12 +15,14 @@ import math
 
 import trio
 
+from . import errors
 from ._drivers import in_trio
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Generator
+    from typing import Any, Coroutine, Generator
 
+    from ._endpoint import Endpoint
     from ._worker import Worker
 
 
@@ -55,6 +57,14 @@ class TrioFuture:
         return self._wait().__await__()
 
 
+async def _until_lost(ep: Endpoint, coroutine: Coroutine[Any, Any, Any]) -> None:
+    try:
+        await coroutine
+    except errors.WeftError:
+        if ep.alive:
+            raise
+
+
 class TrioDriver:
     """A worker in a run of trio. One task at a time watches the descriptor: `drive`, or a task that waits for a future."""
 
@@ -68,6 +78,7 @@ class TrioDriver:
         self._is_watched = False
         self._next = trio.Event()  # set when nobody watches any more
         self._stopped = trio.Event()  # the worker is closed, or another loop drives it
+        self._handlers: trio.Nursery | None = None  # of the first `drive`
 
     def is_current(self) -> bool:
         return trio.lowlevel.current_trio_token() is self._token
@@ -81,6 +92,23 @@ class TrioDriver:
         self._stopped.set()
         if in_trio():  # in no run any more: nobody waits for the descriptor
             trio.lowlevel.notify_closing(self._fd)
+
+    def start(self, ep: Endpoint, coroutine: Coroutine[Any, Any, Any]) -> bool:
+        """Runs a handler of an endpoint in the nursery of `drive`; False: there is none."""
+        if self._handlers is None:
+            return False
+        self._handlers.start_soon(_until_lost, ep, coroutine)
+        return True
+
+    async def drive(self) -> None:
+        if self._handlers is not None:
+            await self.until(self._stopped)
+            return
+        try:
+            async with trio.open_nursery() as self._handlers:
+                await self.until(self._stopped)
+        finally:
+            self._handlers = None
 
     async def settle(self, future: TrioFuture) -> None:
         with trio.CancelScope(shield=True):
@@ -132,9 +160,9 @@ class TrioDriver:
 
 async def drive(worker: Worker) -> None:
     """Drives the worker until the task is cancelled or the worker is closed, so that peers are served while no task waits
-    for an operation of it."""
+    for an operation of it. Handlers that are coroutines run in a nursery of it. It ends after them, and with what one of them
+    raises, but for errors of an endpoint that is lost or closed."""
     if worker.closed:
         await trio.lowlevel.checkpoint()
         return
-    driver = worker._drive()
-    await driver.until(driver._stopped)
+    await worker._drive().drive()

@@ -99,6 +99,86 @@ class Trio(unittest.TestCase):
 
         trio.run(main)
 
+    def test_handlers_run_in_the_nursery_of_drive(self):
+        async def echo(ep):
+            handled.append(ep)
+            got = bytearray(4)
+            while True:  # until the client closes, which ends no more than this task
+                await ep.recv(got)
+                await ep.send(got)
+
+        async def main():
+            from weft.trio import drive
+
+            with trio.fail_after(60):
+                async with trio.open_nursery() as nursery, weft.Worker() as one, weft.Worker() as two:
+                    nursery.start_soon(drive, one)
+                    nursery.start_soon(drive, two)
+                    listener = one.listen(echo)
+                    one.on_connect(echo)
+                    for to in (listener.uri, one.address()):
+                        ep = await two.connect(to)
+                        got = bytearray(4)
+                        for text in (b"one.", b"two."):
+                            await ep.send(text)
+                            await ep.recv(got)
+                            self.assertEqual(got, text)
+                        ep.on_close = lambda ep, error: later(ep)
+                        await ep.close()
+
+        async def later(ep):
+            handled.append(ep)
+
+        handled = []
+        with unittest.mock.patch.object(sys, "unraisablehook") as complaints:
+            trio.run(main)
+        complaints.assert_not_called()
+        self.assertEqual(len(handled), 4)
+
+    def test_what_a_handler_raises_ends_drive(self):
+        async def fails(ep):
+            raise ZeroDivisionError
+
+        async def main():
+            from weft.trio import drive
+
+            with trio.fail_after(60):
+                async with weft.Worker() as one, weft.Worker() as two:
+                    listener = one.listen(fails)
+                    async with trio.open_nursery() as nursery:
+                        nursery.start_soon(drive, two)
+                        nursery.start_soon(two.connect, listener.uri)
+                        try:
+                            await drive(one)
+                        except ZeroDivisionError:
+                            nursery.cancel_scope.cancel()
+                            return
+                        self.fail("it was not raised")
+
+        trio.run(main)
+
+    def test_a_handler_without_drive_is_refused(self):
+        async def echo(ep):
+            self.fail("nobody runs it")
+
+        async def main():
+            from weft.trio import drive
+
+            with trio.fail_after(60):
+                async with weft.Worker() as one, weft.Worker() as two:
+                    listener = one.listen(echo)
+                    async with trio.open_nursery() as nursery:
+                        nursery.start_soon(drive, two)
+                        nursery.start_soon(one.recv, bytearray(1), 1)  # it alone drives the worker
+                        ep = await two.connect(listener.uri)
+                        with self.assertRaises(weft.WeftError):
+                            await ep.recv(bytearray(1))
+                        nursery.cancel_scope.cancel()
+
+        with unittest.mock.patch.object(sys, "unraisablehook") as complaints:
+            trio.run(main)
+        self.assertIn("weft.trio.drive", str(complaints.call_args[0][0].exc_value))
+
     def test_a_worker_outlives_a_run_of_trio(self):
         async def main():
             from weft.trio import drive
