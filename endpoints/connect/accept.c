@@ -39,6 +39,7 @@ static weft_status_t accept_ep(struct link *link, const struct wire_open *open) 
     if (st == WEFT_OK) st = weft__ep_new(link->worker, &ep);
     if (st < 0) return st;
     st = weft__ep_adopt(ep, open->listener, lease);
+    if (st == WEFT_OK) st = weft__ep_heartbeats(link, open->listener);
     if (st < 0) {
         weft__ep_forget(ep);
         return st;

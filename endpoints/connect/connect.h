@@ -60,5 +60,7 @@ weft_status_t weft__ep_admit(struct link *link, uint32_t listener);
 /* Gives an accepted endpoint the callbacks of its listener; 0: of the worker that holds the lease;
  * NULL: of its own worker. */
 weft_status_t weft__ep_adopt(struct weft_ep *ep, uint32_t listener, const struct lease *lease);
+/* Asks the peer of the link for heartbeats if the listener wants them. */
+weft_status_t weft__ep_heartbeats(struct link *link, uint32_t listener);
 
 #endif

@@ -2,6 +2,7 @@
 #include "connect.h"
 #include <endpoints/core/lease.h>
 #include <endpoints/core/worker.h>
+#include <endpoints/failover/heartbeat.h>
 
 /* Lanes carry the id of their listener as listen_arg, and OPEN names it. */
 struct weft_listener {
@@ -30,6 +31,8 @@ static weft_status_t find_place(weft_worker_t *worker, const char *uri, struct i
 static weft_status_t check_listener(const struct weft_listener *listener, const char *uri) {
     if (listener->params.backlog < 0)
         return weft__fail(WEFT_ERR_INVALID_PARAM, "backlog is %d", listener->params.backlog);
+    if (listener->params.heartbeat_ms && listener->params.heartbeat_ms < HEARTBEAT_LEAST_MS)
+        return weft__fail(WEFT_ERR_INVALID_PARAM, "heartbeat_ms is below %d", HEARTBEAT_LEAST_MS);
     if (listener->params.shared && !listener->iface->attr.shares_listeners)
         return weft__fail(WEFT_ERR_UNSUPPORTED, "an address of '%s' has one listener", uri);
     return WEFT_OK;
@@ -130,6 +133,14 @@ weft_status_t weft__ep_admit(struct link *link, uint32_t id) {
     return weft__idmap_find(&link->worker->listeners, id) && worker_is_open(&link->worker->core.fsm)
                ? WEFT_OK
                : WEFT_ERR_REFUSED;
+}
+
+weft_status_t weft__ep_heartbeats(struct link *link, uint32_t id) {
+    struct weft_listener *listener = id ? weft__idmap_find(&link->worker->listeners, id) : NULL;
+    if (!listener || !listener->params.heartbeat_ms || link->more->heartbeat) return WEFT_OK;
+    weft_status_t st = weft__heartbeat_new(link, listener->params.heartbeat_ms);
+    if (st == WEFT_OK) weft__heartbeat_begin(link);
+    return st;
 }
 
 weft_status_t weft__ep_adopt(struct weft_ep *ep, uint32_t id, const struct lease *lease) {

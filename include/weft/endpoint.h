@@ -55,6 +55,14 @@ typedef struct weft_ep_params {
      * most two thirds of it later. At least 250, otherwise INVALID_PARAM. 0 disables heartbeats: a
      * peer that computes or is stopped in a debugger is then never considered dead, only one whose
      * process, host or connection has failed.
+     *
+     * This holds in every mode. With WEFT_ERRORS_FAILOVER, too, a peer that is silent for this long
+     * is dead, and no other lane is tried, although the path alone may be down. An endpoint that is
+     * to outlive such a time needs 0, or an interval that is longer than it: the setting
+     * tcp.dead_after finds a host that is silent, and failover begins there.
+     *
+     * Only this side asks. The peer's side asks if its listener says so
+     * (weft_listen_params_t.heartbeat_ms).
      */
     uint32_t heartbeat_ms;
     /*
@@ -67,8 +75,9 @@ typedef struct weft_ep_params {
 /*
  * Opens an endpoint to a URI: "tcp://host:port", "tcp://[::1]:port", "rdma://host:port" or
  * "shm://name". `params` may be NULL. The host is numeric or a name in /etc/hosts; name servers are
- * not queried, because that would block. A shm name has no slash, does not begin with a dot, and
- * has at most 107 bytes together with its directory.
+ * not queried, because that would block. A link-local address names its interface:
+ * "tcp://[fe80::1%eth0]:port". A shm name has no slash, does not begin with a dot, and has at most
+ * 107 bytes together with its directory.
  *
  * "tcp://@FD" connects over a TCP socket that is connected already; FD is its descriptor, as a
  * number. The program connected it itself (through a proxy, or bound to an interface), inherited or
@@ -245,6 +254,11 @@ typedef struct weft_listen_params {
      * UNSUPPORTED for other transports.
      */
     int shared;
+    /*
+     * Heartbeat interval of accepted endpoints, as in weft_ep_params_t: a client that is stopped or
+     * hangs is then lost. Of several endpoints on one connection the first one decides. 0: none.
+     */
+    uint32_t heartbeat_ms;
 } weft_listen_params_t;
 
 /*
@@ -282,7 +296,8 @@ WEFT_API weft_status_t weft_listener_adopt(weft_listener_t *listener, int fd);
 
 /*
  * Returns the listener's address as a URI for weft_connect ("tcp://127.0.0.1:40123"). It is valid
- * as long as the listener. Any thread.
+ * as long as the listener. A listener on all interfaces has "tcp://[::]:40123", which leads there
+ * on this host alone. Any thread.
  */
 WEFT_API const char *weft_listener_uri(const weft_listener_t *listener);
 

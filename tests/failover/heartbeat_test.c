@@ -133,6 +133,76 @@ TEST(a_heartbeat_shorter_than_the_least_is_refused) {
     two_down(&t);
 }
 
+/* ---- asked for by a listener */
+
+static void accepted(struct two *t, const char *transport, const char *uri, uint32_t heartbeat_ms,
+                     weft_error_mode_t mode) {
+    weft_listener_t *listener;
+    weft_listen_params_t params = {.on_endpoint = two_on_endpoint,
+                                   .on_error = two_on_back_error,
+                                   .arg = t,
+                                   .heartbeat_ms = heartbeat_ms};
+    weft_ep_params_t dials = {
+        .on_ready = two_on_ready, .on_error = two_on_error, .arg = t, .error_mode = mode};
+    two_workers(t, transport, NULL, 0);
+    CHECK_EQ(weft_listen(t->b, uri, &params, &listener), 0);
+    CHECK_EQ(weft_connect(t->a, weft_listener_uri(listener), &dials, &t->ep), 0);
+    UNTIL(t, t->ready && t->back);
+}
+
+/* Only the accepting side. */
+#define LEFT_ALONE(t, seconds, cond)                                        \
+    for (double end = test_now() + (seconds); test_now() < end && !(cond);) \
+    weft_worker_wait((t)->b, 10)
+
+static void silent_client_is_dead(const char *transport, const char *uri, weft_error_mode_t mode) {
+    struct two t;
+    accepted(&t, transport, uri, MS, mode);
+    LEFT_ALONE(&t, test_timeout(20), t.back_errors);
+    CHECK_EQ(t.back_errors, 1);
+    CHECK_EQ(t.back_error, WEFT_ERR_PEER_FAILED);
+    two_down(&t);
+}
+TEST(a_client_that_no_one_drives_is_dead_to_its_listener_tcp) {
+    silent_client_is_dead("tcp", "tcp://127.0.0.1:0", WEFT_ERRORS_PEER);
+}
+TEST(a_client_that_no_one_drives_is_dead_to_its_listener_shm) {
+    silent_client_is_dead("shm", "shm://heartbeat", WEFT_ERRORS_PEER);
+}
+TEST(a_client_with_failover_that_no_one_drives_is_dead_to_its_listener) {
+    silent_client_is_dead("tcp", "tcp://127.0.0.1:0", WEFT_ERRORS_FAILOVER);
+}
+
+TEST(a_listener_without_heartbeats_waits_for_a_client_that_computes) {
+    struct two t;
+    accepted(&t, "tcp", "tcp://127.0.0.1:0", 0, WEFT_ERRORS_PEER);
+    LEFT_ALONE(&t, 4 * MS * 1e-3, t.back_errors);
+    CHECK_EQ(t.back_errors, 0);
+    two_down(&t);
+}
+
+TEST(a_client_that_only_answers_is_alive_and_one_more_connects_beside_it) {
+    struct two t;
+    weft_ep_t *second;
+    weft_ep_info_t info;
+    accepted(&t, "tcp", "tcp://127.0.0.1:0", MS, WEFT_ERRORS_PEER);
+    CHECK_EQ(weft_ep_describe(t.ep, &info), 0);
+    for (double end = test_now() + 4 * MS * 1e-3; test_now() < end; two_turn(&t)) continue;
+    CHECK_EQ(t.errors + t.back_errors, 0);
+    CHECK_EQ(dial_with(&t, 0, WEFT_ERRORS_PEER, &second), 0);
+    UNTIL(&t, t.ready == 2 && t.endpoints == 2);
+    two_down(&t);
+}
+
+TEST(a_listener_with_a_heartbeat_shorter_than_the_least_is_refused) {
+    struct two t;
+    weft_listener_t *listener;
+    weft_listen_params_t params = {.heartbeat_ms = MS - 1};
+    two_workers(&t, "tcp", NULL, 0);
+    CHECK_EQ(weft_listen(t.b, "tcp://127.0.0.1:0", &params, &listener), WEFT_ERR_INVALID_PARAM);
+    two_down(&t);
+}
+
 /* A worker's address in which the raw peer's own stands: docs/wire.md. */
 static size_t address_of_raw(const struct raw *raw, uint8_t *address) {
     static const uint8_t head[] = {'W', 'a', 1, 1, RAW_ID & 0xff, RAW_ID >> 8, 0,  0, 0,
