@@ -75,12 +75,14 @@ static weft_status_t on_request(const char *peer, void *arg) {
 }
 
 static PyObject *worker_listen(PyObject *self, PyObject *args, PyObject *kwargs) {
-    static char *names[] = {"uri", "on_endpoint", "on_request", "backlog", NULL};
+    static char *names[] = {"uri", "on_endpoint", "on_request", "backlog", "heartbeat_ms", NULL};
     struct worker *w = (struct worker *)self;
     PyObject *fn, *decides = Py_None;
     const char *uri;
     int backlog = 0;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "sO|Oi", names, &uri, &fn, &decides, &backlog) ||
+    unsigned heartbeat_ms = 0;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "sO|OiI", names, &uri, &fn, &decides, &backlog,
+                                     &heartbeat_ms) ||
         weft__py_open(w) < 0) {
         return NULL;
     }
@@ -98,7 +100,8 @@ static PyObject *worker_listen(PyObject *self, PyObject *args, PyObject *kwargs)
     weft_listen_params_t params = {.on_endpoint = on_endpoint,
                                    .on_request = a->on_request ? on_request : NULL,
                                    .arg = a,
-                                   .backlog = backlog};
+                                   .backlog = backlog,
+                                   .heartbeat_ms = heartbeat_ms};
     weft_status_t status = weft_listen(w->handle, uri, &params, &l->handle);
     if (status < 0) {
         Py_DECREF((PyObject *)l);
@@ -113,7 +116,7 @@ PyMethodDef weft__py_connect_methods[] = {
      "post_connect(to, timeout_ms=0, error_mode=0, heartbeat_ms=0) -> Endpoint: to a URI (str) or "
      "to a worker's address (bytes). Its _ready() or _lost(error) is called."},
     {"post_listen", (PyCFunction)(void (*)(void))worker_listen, METH_VARARGS | METH_KEYWORDS,
-     "post_listen(uri, on_endpoint, on_request=None, backlog=0) -> Listener"},
+     "post_listen(uri, on_endpoint, on_request=None, backlog=0, heartbeat_ms=0) -> Listener"},
     {NULL, NULL, 0, NULL}};
 
 /* ---- the listener ---- */

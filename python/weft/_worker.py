@@ -227,15 +227,18 @@ class Worker(_core.Worker):
         return ep
 
     def listen(self, handler: Callable[[Endpoint], Any] | None = None, *, host: str = "127.0.0.1", port: int = 0,
-               uri: str | None = None, backlog: int = 0, accepts: Callable[[str], bool] | None = None) -> Listener:
+               uri: str | None = None, backlog: int = 0, accepts: Callable[[str], bool] | None = None,
+               heartbeat: float | None = None) -> Listener:
         """Listens at host and port (0: any free one; `Listener.port` says which), or at a URI.
 
-        handler: called with each new Endpoint; a coroutine function becomes a task of the running asyncio loop. Without it
-        use `Listener.accept`. accepts: decides by the peer's address. An endpoint without a reference is closed.
+        handler: called with each new Endpoint; a coroutine function becomes a task of the running asyncio loop, or of
+        `weft.trio.drive`. Without it use `Listener.accept`. accepts: decides by the peer's address. heartbeat: seconds, as of
+        `connect`, after which a client that is not driven is lost. An endpoint without a reference is closed.
         Errors: ExistsError if the address is in use; InsecureError for an interface other than loopback without a key.
         """
         listener = Listener(self, handler)
-        listener._core = self.post_listen(uri or uri_of(host, port), listener._accepted, accepts, backlog)
+        listener._core = self.post_listen(uri or uri_of(host, port), listener._accepted, accepts, backlog,
+                                          milliseconds(heartbeat))
         self._be_driven()
         return listener
 

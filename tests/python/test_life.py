@@ -245,6 +245,19 @@ class Ending(Case):
             self.assertLess(time.monotonic() - began, 20)
         child.communicate()
 
+    async def test_a_stopped_client_is_lost_to_a_listener_with_heartbeats(self):
+        async with weft.Worker(settings={"log.level": "none"}) as worker:
+            listener = worker.listen(heartbeat=0.25)
+            child = await asyncio.create_subprocess_exec(sys.executable, "-c", WAITS, listener.uri)
+            ep = await listener.accept()
+            with self.assertRaises(weft.TimedOutError):
+                await ep.recv(bytearray(1), deadline=1)
+            child.send_signal(signal.SIGSTOP)
+            with self.assertRaises(weft.PeerFailedError):
+                await ep.recv(bytearray(1), deadline=60)
+            child.kill()
+            await child.wait()
+
     async def test_a_process_that_leaves_without_closing_ends_at_once(self):
         async with weft.Worker(settings={"log.level": "none"}) as worker:
             listener = worker.listen()
@@ -254,6 +267,15 @@ class Ending(Case):
                 await ep.recv(bytearray(1))
             self.assertEqual(await child.wait(), 0)
 
+
+WAITS = """
+import asyncio, sys, weft
+async def main():
+    async with weft.Worker() as worker:
+        ep = await worker.connect(sys.argv[1])
+        await ep.recv(bytearray(1))
+asyncio.run(main())
+"""
 
 CHILD = """
 import asyncio, weft
