@@ -6,6 +6,10 @@
 #ifndef WEFT_GRAPH_HPP
 #define WEFT_GRAPH_HPP
 
+#if __cplusplus < 201703L
+#error "weft/graph.hpp needs C++17"
+#endif
+
 #include <atomic>
 #include <exception>
 #include <memory>

@@ -9,6 +9,10 @@
 #ifndef WEFT_VIEW_HPP
 #define WEFT_VIEW_HPP
 
+#if __cplusplus < 201703L
+#error "weft/view.hpp needs C++17"
+#endif
+
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
