@@ -46,7 +46,8 @@ static const struct status_text errors[] = {
           "Do not use a handle after its close was requested."),
     ERROR(PEER_CLOSED, "The peer closed the endpoint.", "Connect again if there is more to send."),
     ERROR(PEER_FAILED, "The peer died, or its connection broke.",
-          "Check the peer's log, then connect again."),
+          "Check the peer's log, then connect again; make a new team of the members that are "
+          "left."),
     ERROR(
         UNREACHABLE, "No transport reaches that address.",
         "Compare the transports of both sides with weft-info; the causes give the reason of each."),

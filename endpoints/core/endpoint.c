@@ -318,7 +318,7 @@ static void part_ep(struct weft_ep *ep, weft_status_t status) {
 
 void weft__ep_log_failure(const struct weft_ep *ep, weft_status_t status) {
     weft__log_limited(ep->worker->context, WEFT_LOG_WARN, "endpoints",
-                      "worker %016" PRIx64 ": no endpoint: %s: %s", ep->worker->id,
+                      WORKER_TEXT ": no endpoint: %s: %s", WORKER_ARGS(ep->worker),
                       weft_status_name(status), ep->cause ? ep->cause->text : "");
 }
 

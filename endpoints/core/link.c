@@ -33,7 +33,7 @@ static void log_up(const struct link *link) {
     if (!weft__log_wants(link->worker->context, WEFT_LOG_INFO)) return;
     weft__peer_text(link, peer);
     weft__log_limited(link->worker->context, WEFT_LOG_INFO, "endpoints",
-                      "worker %016" PRIx64 ": connected %s %s", link->worker->id,
+                      WORKER_TEXT ": connected %s %s", WORKER_ARGS(link->worker),
                       link->dialed ? "to" : "by", peer);
 }
 
@@ -58,7 +58,7 @@ static void log_loss(const struct link *link) {
                  link->status == WEFT_ERR_CLOSED || link->status == WEFT_ERR_CANCELLED;
     const struct cause *cause = link->worker->losing;
     weft__log_limited(link->worker->context, meant ? WEFT_LOG_INFO : WEFT_LOG_WARN, "endpoints",
-                      "worker %016" PRIx64 ": %s %u endpoint%s: %s: %s", link->worker->id,
+                      WORKER_TEXT ": %s %u endpoint%s: %s: %s", WORKER_ARGS(link->worker),
                       is_of_dial(link->status) ? "could not connect, and lost"
                                                : "lost a connection and its",
                       lost, lost == 1 ? "" : "s", weft_status_name(link->status),
@@ -370,9 +370,8 @@ void weft__link_wrong_version(struct link *link, unsigned version) {
                    version, WIRE_VERSION);
     if (!link->dialed) /* the loss of a dialed link is logged with its cause */
         weft__log_limited(link->worker->context, WEFT_LOG_WARN, "endpoints",
-                          "worker %016" PRIx64
-                          ": a peer speaks version %u of the protocol, this side %u",
-                          link->worker->id, version, WIRE_VERSION);
+                          WORKER_TEXT ": a peer speaks version %u of the protocol, this side %u",
+                          WORKER_ARGS(link->worker), version, WIRE_VERSION);
     lose_link(link, LINK_EV_HELLO_VERSION);
 }
 

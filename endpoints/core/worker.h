@@ -4,6 +4,7 @@
 
 #include <base/compiler.h>
 #include <base/stub.h>
+#include <inttypes.h>
 #include <reactor/slab.h>
 #include <stdatomic.h>
 #include <weft/am.h>
@@ -188,6 +189,12 @@ weft_status_t weft__worker_attach_first(weft_worker_t *worker, const void *key, 
 void *weft__worker_attached(weft_worker_t *worker, const void *key);
 /* Takes it back, before the worker closes. */
 void weft__worker_detach(weft_worker_t *worker, const void *key);
+
+/* For lines of the log: "worker kv-1 (0123456789abcdef)". Without a name it is the id alone. */
+#define WORKER_TEXT "worker %s%s%016" PRIx64 "%s"
+#define WORKER_ARGS(worker)                                                         \
+    (worker)->name ? (worker)->name : "", (worker)->name ? " (" : "", (worker)->id, \
+        (worker)->name ? ")" : ""
 
 /* The transport of that name, open in this worker, or NULL. */
 struct iface *weft__worker_iface(weft_worker_t *worker, const char *name, size_t name_len);

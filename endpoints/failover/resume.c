@@ -131,7 +131,7 @@ static void log_resumed(const struct link *link) {
     if (!weft__log_wants(link->worker->context, WEFT_LOG_INFO)) return;
     weft__peer_text(link, peer);
     weft__log_limited(link->worker->context, WEFT_LOG_INFO, "endpoints",
-                      "worker %016" PRIx64 ": has a new lane to %s", link->worker->id, peer);
+                      WORKER_TEXT ": has a new lane to %s", WORKER_ARGS(link->worker), peer);
 }
 
 /* Behind the handshake, which is the last message of the lane so far, comes what is sent again. */
@@ -190,9 +190,8 @@ static void log_lane_lost(const struct retain *r, uint64_t ms) {
     char peer[PEER_ROOM];
     weft__peer_text(r->link, peer);
     weft__log_limited(worker->context, WEFT_LOG_WARN, "endpoints",
-                      "worker %016" PRIx64
-                      ": waits %u ms at most for another lane; lost its lane to %s",
-                      worker->id, (unsigned)ms, r->cause ? r->cause->text : peer);
+                      WORKER_TEXT ": waits %u ms at most for another lane; lost its lane to %s",
+                      WORKER_ARGS(worker), (unsigned)ms, r->cause ? r->cause->text : peer);
 }
 
 /* A handshake alone proves nothing: its peer may end each lane behind it. */

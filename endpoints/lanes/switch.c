@@ -189,8 +189,9 @@ static void log_switch(const struct switching *s, const struct lane *to) {
     if (!weft__log_wants(worker->context, WEFT_LOG_INFO)) return;
     weft__peer_text(s->link, peer);
     weft__log_limited(worker->context, WEFT_LOG_INFO, "endpoints",
-                      "worker %016" PRIx64 ": messages to %s go by its %s %s lane from now on",
-                      worker->id, peer, to->scarce ? "fast" : "first", to->iface->transport->name);
+                      WORKER_TEXT ": messages to %s go by its %s %s lane from now on",
+                      WORKER_ARGS(worker), peer, to->scarce ? "fast" : "first",
+                      to->iface->transport->name);
 }
 
 static void cross(struct switching *s) {

@@ -315,12 +315,11 @@ static void refuse_payload(struct link *link, const struct am_recv_desc *arrival
     worker->count->am_refused++;
     if (!weft__log_wants(worker->context, WEFT_LOG_WARN)) return;
     weft__peer_text(link, peer);
-    weft__log_limited(worker->context, WEFT_LOG_WARN, "endpoints",
-                      "worker %016" PRIx64 ": refused an active message of id %u and %" PRIu64
-                      " bytes from %s: %s",
-                      worker->id, offer->am_id, (uint64_t)offer->len, peer,
-                      had_handler ? "its handler did not call weft_am_recv"
-                                  : "the id has no handler");
+    weft__log_limited(
+        worker->context, WEFT_LOG_WARN, "endpoints",
+        WORKER_TEXT ": refused an active message of id %u and %" PRIu64 " bytes from %s: %s",
+        WORKER_ARGS(worker), offer->am_id, (uint64_t)offer->len, peer,
+        had_handler ? "its handler did not call weft_am_recv" : "the id has no handler");
 }
 
 void weft__am_handle(struct am_recv_desc *arrival, const struct am_handler *handler,

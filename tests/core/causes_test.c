@@ -191,6 +191,27 @@ TEST(a_lost_connection_is_a_warning_with_address_and_cause) {
     two_down(&t);
 }
 
+TEST(a_line_has_the_name_of_its_worker) {
+    struct two t;
+    weft_worker_t *named;
+    weft_ep_t *ep;
+    struct notified notified = {0};
+    char uri[64];
+    start(&t, "tcp", "warn");
+    struct reserved_port reserved = port_reserve();
+    snprintf(uri, sizeof uri, "tcp://127.0.0.1:%u", reserved.port);
+    weft_worker_params_t params = {.transports = "tcp", .name = "kv-1"};
+    weft_ep_params_t dials = {.on_error = describe_error, .arg = &notified};
+    CHECK_EQ(weft_worker_create(t.context, &params, &named), 0);
+    CHECK_EQ(weft_connect(named, uri, &dials, &ep), 0);
+    for (double end = test_now() + test_timeout(20); !notified.calls && test_now() < end;)
+        weft_worker_wait(named, 10);
+    CHECK_EQ(lines_with(WEFT_LOG_WARN, "worker kv-1 ("), 1);
+    weft_worker_destroy(named);
+    close(reserved.fd);
+    two_down(&t);
+}
+
 TEST(a_failover_is_a_line_when_the_lane_is_lost_and_one_when_there_is_another) {
     struct two t;
     char address[256];

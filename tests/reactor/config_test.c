@@ -147,7 +147,7 @@ TEST(values_that_do_not_parse_are_refused_by_name) {
     CHECK(refused("log.level", "loud"));
 }
 
-static bool is_said(const char *what) {
+static bool is_reported(const char *what) {
     char text[1024];
     weft_status_describe(WEFT_ERR_INVALID_PARAM, text, sizeof text);
     return strstr(text, what) != NULL;
@@ -161,17 +161,17 @@ TEST(a_refused_value_is_described_with_its_source) {
     for (int i = 0; i < 2; i++) {
         weft_setting_t mine = {names[i], "loud"};
         CHECK_EQ(create(&mine, 1, "/dev/null"), WEFT_ERR_INVALID_PARAM);
-        CHECK(is_said("params.settings[0]"));
+        CHECK(is_reported("params.settings[0]"));
 
         snprintf(line, sizeof line, "tcp.bind = 127.0.0.1\n%s = loud\n", names[i]);
         write_file(path, line);
         CHECK_EQ(create(NULL, 0, path), WEFT_ERR_INVALID_PARAM);
-        CHECK(is_said(path) && is_said(":2\n"));
+        CHECK(is_reported(path) && is_reported(":2\n"));
         unlink(path);
 
         setenv(variables[i], "loud", 1);
         CHECK_EQ(create(NULL, 0, "/dev/null"), WEFT_ERR_INVALID_PARAM);
-        CHECK(is_said(variables[i]));
+        CHECK(is_reported(variables[i]));
         unsetenv(variables[i]);
     }
 }
