@@ -81,8 +81,12 @@ enum {
  *   sender's memory directly. If it had requested the bytes as messages instead, they are sent and
  *   the send is OK.
  *
- * Queued messages to a peer that does not read are limited by the program only. Count the
- * operations in progress, and pause or close when there are too many.
+ * Queued messages to a peer that does not read are limited by the program only. It counts the
+ * operations in progress, and sends no more, or closes the endpoint, when there are too many. A
+ * handler cannot hold its peer back. So a server that answers a client which does not read closes
+ * it, or gives each client a number of questions that it may ask before it has their answers.
+ * Questions that are tagged messages or stream bytes wait at their sender, within credits, until
+ * the server receives them (weft/tag.h, weft/stream.h).
  *
  * Errors: INVALID_PARAM, TOO_BIG, NO_MEMORY, CLOSED, and the status that the endpoint was lost
  * with.

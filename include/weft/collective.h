@@ -139,8 +139,9 @@ enum {
 };
 
 /*
- * Types and reductions of the program's own. They belong to the team and end with it. Each member
- * makes its own; sizes must be equal on all.
+ * Types and reductions of the program's own. They belong to the team and end with it. A team that
+ * is made of it (split, shrink, grow) has none of them. Each member makes its own; sizes must be
+ * equal on all.
  */
 typedef struct weft_datatype_params {
     size_t size; /* bytes of an element on the wire, and in memory without a layout; 1 to 1 GiB */
@@ -183,7 +184,11 @@ WEFT_API weft_status_t weft_reduction_create(weft_team_t *team, weft_reduce_fn r
  * The addresses themselves may be given as well. alltoallv in place needs equal counts and
  * displacements for both directions.
  */
+#ifdef __cplusplus
+#define WEFT_IN_PLACE reinterpret_cast<void *>(static_cast<intptr_t>(-1))
+#else
 #define WEFT_IN_PLACE ((void *)-1)
+#endif
 
 /*
  * Contract of all collectives.

@@ -127,9 +127,10 @@ WEFT_API weft_status_t weft_mem_alloc_sized(size_t params_size, weft_worker_t *w
                                             const weft_mem_params_t *params, weft_mem_t **mem_p);
 
 /*
- * Registers memory of the program as a region. It must stay mapped until the release has completed.
- * Peers on this host put and get in a region of device memory by copies of the CUDA driver. Other
- * operations of peers are messages (docs/cuda.md). Errors as of weft_mem_alloc.
+ * Registers memory of the program as a region. Several workers may register the same memory: a key
+ * serves the peers of the worker whose region it is. It must stay mapped until the release has
+ * completed. Peers on this host put and get in a region of device memory by copies of the CUDA
+ * driver. Other operations of peers are messages (docs/cuda.md). Errors as of weft_mem_alloc.
  */
 #define weft_mem_register(...) weft_mem_register_sized(sizeof(weft_mem_params_t), __VA_ARGS__)
 WEFT_API weft_status_t weft_mem_register_sized(size_t params_size, weft_worker_t *worker,
@@ -138,8 +139,8 @@ WEFT_API weft_status_t weft_mem_register_sized(size_t params_size, weft_worker_t
 
 /*
  * Imports bytes [offset, offset + len) of a memfd as a region: the descriptor that weft_mem_export
- * returned in another process. The descriptor is duplicated. `offset` must be a multiple of the
- * page size. Errors as of weft_mem_alloc.
+ * returned in another process, or for another worker of this one. The descriptor is duplicated.
+ * `offset` must be a multiple of the page size. Errors as of weft_mem_alloc.
  */
 #define weft_mem_import(...) weft_mem_import_sized(sizeof(weft_mem_params_t), __VA_ARGS__)
 WEFT_API weft_status_t weft_mem_import_sized(size_t params_size, weft_worker_t *worker, int fd,

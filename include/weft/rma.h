@@ -24,9 +24,10 @@ extern "C" {
  * another worker than the endpoint's peer; CLOSED, and the status that the endpoint was lost with.
  *
  * Start: operations may be posted before the endpoint is ready, and while a key is being opened.
- * They then go by message as a whole. Before moving much data, wait until weft_rkey_pointer reports
- * the region as mapped. On mapped memory, up to 8 MiB are moved within the call (WEFT_OK); a larger
- * operation is in progress and moves part by part.
+ * They then go by message as a whole. So does an operation that follows its weft_rkey_unpack at
+ * once: keep a key that is used again. Before moving much data, wait until weft_rkey_pointer
+ * reports the region as mapped. On mapped memory, up to 8 MiB are moved within the call (WEFT_OK);
+ * a larger operation is in progress and moves part by part.
  *
  * Overlap: local and remote memory may be the same memory, as over an endpoint to its own worker,
  * or memory mapped twice. The ranges must be disjoint or equal. Otherwise the content of the

@@ -235,7 +235,8 @@ typedef struct weft_team_info {
      * are "allreduce 12: rank 3 and 2 others did not take part in time" and "bcast 7, 9 of 14 steps
      * done: the exchange with rank 2 failed (WEFT_ERR_PEER_FAILED)". Valid until the team is
      * closed. weft_status_describe has it in the callback of each collective that failed with the
-     * team.
+     * team. The collectives that go by the shared segment, and those that go by messages, are
+     * counted apart; a collective has the same number at all members.
      */
     const char *why;
     uint32_t n_hosts, ranks_per_core; /* 0 before the exchange has ended */
