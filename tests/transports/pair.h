@@ -40,6 +40,7 @@ struct end {
     struct lane *lane;            /* NULL before and after its life */
     int n_open, n_down, n_closed; /* calls of accepted or up; down; closed */
     weft_status_t down;
+    char why[192]; /* the causes of `down` */
     void *listen_arg;
     struct pair_message *messages;
     size_t n_messages, room;
@@ -102,6 +103,7 @@ static void pair_down(struct lane *lane, weft_status_t status) {
     struct end *end = lane->owner;
     end->n_down++;
     end->down = status;
+    (void)weft__causes_line(status, end->why, sizeof end->why);
 }
 static void pair_closed(struct lane *lane) {
     struct end *end = lane->owner;

@@ -407,6 +407,7 @@ TEST(a_port_that_goes_down_takes_the_lanes_and_comes_back_with_none) {
     CHECK_EQ(system("tests/rdma/port 0 up"), 0);
     CHECK(down);
     CHECK_EQ(p.a.down, WEFT_ERR_IO);
+    CHECK(strstr(p.a.why, "the port of this side's RDMA device went down"));
     pair_end_close(&p.a, true);
     pair_end_close(&p.b, true);
     CHECK(pair_until(&p, below(p.iface_a)->fsm.state == UD_QP_RUNNING));
@@ -465,7 +466,7 @@ static void serves_again(struct pair *p) {
 }
 
 /* Software never says so: the words are forged. */
-static void ends_all_lanes(void (*spoil)(struct ud_iface *iface)) {
+static void ends_all_lanes(void (*spoil)(struct ud_iface *iface), const char *why) {
     struct pair p;
     struct lane *lane = NULL;
     uint8_t address[96], before[96], after[96];
@@ -482,6 +483,7 @@ static void ends_all_lanes(void (*spoil)(struct ud_iface *iface)) {
         CHECK_EQ(p.iface_a->ops->connect(p.iface_a, address, len, &lane), WEFT_ERR_UNREACHABLE);
     CHECK(pair_until(&p, p.a.n_down == 1));
     CHECK_EQ(p.a.down, WEFT_ERR_IO);
+    CHECK(strstr(p.a.why, why));
     CHECK_EQ(below(p.iface_a)->fsm.state, UD_QP_DEAD);
     CHECK(send_msg(&p.a, 2) < 0);
     CHECK_EQ(p.b.n_down, 0);
@@ -501,7 +503,7 @@ static void cq_err(struct ud_iface *iface) {
           (struct ibv_async_event){.element.cq = iface->cq.cq, .event_type = IBV_EVENT_CQ_ERR});
 }
 TEST(a_completion_queue_that_is_lost_takes_all_lanes_and_is_made_again) {
-    ends_all_lanes(cq_err);
+    ends_all_lanes(cq_err, "queue pair cannot be used");
 }
 
 /* The context that this is of is closed, and another is opened. */
@@ -512,14 +514,14 @@ static void spoil_polls(struct ud_iface *iface) {
     iface->device->context->ops.poll_cq = no_poll;
 }
 TEST(a_completion_queue_that_cannot_be_polled_is_lost) {
-    ends_all_lanes(spoil_polls);
+    ends_all_lanes(spoil_polls, "queue pair cannot be used");
 }
 
 static void device_fatal(struct ud_iface *iface) {
     forge(iface, (struct ibv_async_event){.event_type = IBV_EVENT_DEVICE_FATAL});
 }
 TEST(a_device_that_fails_takes_all_lanes_and_is_opened_again) {
-    ends_all_lanes(device_fatal);
+    ends_all_lanes(device_fatal, "RDMA device was removed");
 }
 
 TEST(a_device_that_is_taken_away_takes_everything_and_blocks_no_one) {

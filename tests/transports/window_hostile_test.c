@@ -73,6 +73,7 @@ static void expelled(struct pair *p) {
     struct window_frame f;
     CHECK_EQ(p->b.n_down, 1);
     CHECK_EQ(p->b.down, WEFT_ERR_PROTOCOL);
+    CHECK(strstr(p->b.why, "it sent "));
     CHECK(received(p, WINDOW_RST, &f));
     CHECK_EQ(f.tag, MY_TAG);
     CHECK_EQ(p->b.lane->ops->am_short(p->b.lane, 1, 1, NULL, 0), WEFT_ERR_PROTOCOL);

@@ -48,7 +48,9 @@ static void raw_up(struct lane *raw) {
 static void raw_down(struct lane *raw, weft_status_t status) {
     struct window_lane *wl = raw->owner;
     if (!wl) return;
-    wl->why = status;
+    char cause[WINDOW_CAUSE];
+    (void)weft__causes_line(status, cause, sizeof cause);
+    weft__window_why(wl, status, cause);
     wl->blocked = false; /* its queue is purged */
     weft__window_step(wl, CONN_EV_RAW_LOST);
     weft__window_settle(wl);

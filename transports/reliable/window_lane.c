@@ -3,6 +3,8 @@
 
 #include <base/compiler.h>
 #include <stddef.h>
+#include <stdio.h>
+#include <string.h>
 
 #define OF_CONN(m)  container_of(m, struct window_lane, conn)
 #define OF_WIN(m)   container_of(m, struct window_lane, win)
@@ -133,6 +135,14 @@ static void listen_as(struct window_lane *wl) {
                                 : weft__window_ignore;
 }
 
+void weft__window_why(struct window_lane *wl, weft_status_t why, const char *cause) {
+    size_t size = strlen(cause) + 1;
+    talloc_free(wl->cause);
+    wl->cause = size > 1 ? weft__alloc(wl, size, "cause") : NULL;
+    if (wl->cause) memcpy(wl->cause, cause, size);
+    wl->why = why;
+}
+
 void weft__window_step(struct window_lane *wl, enum conn_event event) {
     weft__fsm_step(&wl->conn.fsm, event);
     listen_as(wl);
@@ -197,17 +207,24 @@ static uint64_t nearest(const struct window_lane *wl) {
     return wl->close_at < at ? wl->close_at : at;
 }
 
-static void resend(struct window_lane *wl, uint64_t at) {
-    if (at - wl->progress_at < window_iface(wl)->give_up)
-        return weft__fsm_step(&wl->win.fsm, WINDOW_EV_TIMEOUT);
-    wl->why = WEFT_ERR_PEER_FAILED;
+static void give_up(struct window_lane *wl, const char *what) {
+    char cause[WINDOW_CAUSE];
+    snprintf(cause, sizeof cause, "%s for %.3g s (window.give_up)", what,
+             (double)window_iface(wl)->give_up / 1e9);
+    weft__window_why(wl, WEFT_ERR_PEER_FAILED, cause);
     weft__window_step(wl, CONN_EV_GIVE_UP);
 }
 
+static void resend(struct window_lane *wl, uint64_t at) {
+    if (at - wl->progress_at < window_iface(wl)->give_up)
+        return weft__fsm_step(&wl->win.fsm, WINDOW_EV_TIMEOUT);
+    give_up(wl, "it acknowledged nothing");
+}
+
 static void ask_again(struct window_lane *wl, uint64_t at) {
-    bool in_time = at - wl->word_since < window_iface(wl)->give_up;
-    wl->why = WEFT_ERR_PEER_FAILED;
-    weft__window_step(wl, in_time ? CONN_EV_TIMEOUT : CONN_EV_GIVE_UP);
+    if (at - wl->word_since < window_iface(wl)->give_up)
+        return weft__window_step(wl, CONN_EV_TIMEOUT);
+    give_up(wl, "it answered nothing");
 }
 
 static void look_after(struct window_lane *wl) {
@@ -257,6 +274,11 @@ static bool take_due(struct window_lane *wl, enum conn_effect effect) {
     return is;
 }
 
+static void note_cause(const struct window_lane *wl) {
+    weft__causes_clear();
+    if (wl->cause) (void)weft__fail(wl->why, "%s", wl->cause);
+}
+
 void weft__window_settle(struct window_lane *wl) {
     const struct iface_up *up = wl->lane.iface->up;
     weft__window_release(wl);
@@ -264,7 +286,7 @@ void weft__window_settle(struct window_lane *wl) {
     if (take_due(wl, CONN_FX_NOTIFY_UP)) up->up(&wl->lane);
     if (take_due(wl, CONN_FX_NOTIFY_ACCEPTED)) up->accepted(&wl->lane, wl->listen_arg);
     if (take_due(wl, CONN_FX_NOTIFY_DOWN)) {
-        weft__causes_clear();
+        note_cause(wl);
         up->down(&wl->lane, wl->why);
     }
     weft__window_retry(wl);

@@ -53,6 +53,7 @@ struct window_lane {
     void *listen_arg;
     weft_status_t why; /* the status with which it went down */
     uint32_t due;      /* effects to carry out after the step */
+    char *cause;       /* of `why`, as text; NULL: the status says all */
     struct job job;
     bool paused;   /* by the owner */
     bool holding;  /* paused, or deferred frames are still there */
@@ -114,6 +115,10 @@ extern const struct fsm_port weft__window_port;
 struct window_lane *weft__window_lane_new(struct window_iface *iface, struct lane *raw);
 void weft__window_lane_free(struct window_lane *wl);
 void weft__window_step(struct window_lane *wl, enum conn_event event);
+/* Before the event that brings it down: the status, and why in the words of the owner's causes; "":
+ * the status says all. Without memory the words are lost. */
+enum { WINDOW_CAUSE = 192 };
+void weft__window_why(struct window_lane *wl, weft_status_t why, const char *cause);
 void weft__window_settle(struct window_lane *wl); /* call it within a turn; it may call the owner */
 void weft__window_expect(struct window_lane *wl, uint64_t at);
 void weft__window_close(struct lane *lane, bool flush);

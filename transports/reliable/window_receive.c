@@ -1,5 +1,6 @@
 /* Frames that come in: distinguished, put in their place, delivered once. */
 #include "window_local.h"
+#include <stdio.h>
 #include <string.h>
 
 /* ---- memory for what is not yet whole -------------------------------------------------------- */
@@ -52,7 +53,9 @@ static bool reserve_whole(struct window_lane *wl) {
 static void violate(struct window_lane *wl, const char *what) {
     weft__log_limited(weft__reactor_context(window_reactor(wl)), WEFT_LOG_WARN, "window",
                       "the peer sent %s", what);
-    wl->why = WEFT_ERR_PROTOCOL;
+    char cause[WINDOW_CAUSE];
+    snprintf(cause, sizeof cause, "it sent %s", what);
+    weft__window_why(wl, WEFT_ERR_PROTOCOL, cause);
     weft__count(window_reactor(wl))->violations++;
     weft__window_step(wl, CONN_EV_BROKEN);
 }
@@ -74,7 +77,7 @@ static void add_fragment(struct window_lane *wl, const struct window_frame *f) {
 
 void weft__window_deliver(struct window_lane *wl, const struct window_frame *f) {
     if (f->kind == WINDOW_FIN) {
-        wl->why = WEFT_ERR_PEER_CLOSED;
+        weft__window_why(wl, WEFT_ERR_PEER_CLOSED, "");
         weft__window_step(wl, CONN_EV_FIN);
     } else if (f->more || wl->whole_len) {
         add_fragment(wl, f);
@@ -182,9 +185,14 @@ void weft__window_prove(struct window_lane *wl, const struct window_frame *f) {
 /* ---- every frame ----------------------------------------------------------------------------- */
 
 /* The reason that the owner gets if these frames bring its lane down. */
-static weft_status_t down_reason(const struct window_lane *wl, int event) {
-    if (event == CONN_EV_RST) return WEFT_ERR_PEER_CLOSED;
-    return wl->conn.peer_tag ? WEFT_ERR_PEER_FAILED : WEFT_ERR_REFUSED;
+static void note_reason(struct window_lane *wl, int event) {
+    if (event == CONN_EV_RST)
+        weft__window_why(wl, WEFT_ERR_PEER_CLOSED, "");
+    else if (event == CONN_EV_ECHO && wl->conn.peer_tag)
+        weft__window_why(wl, WEFT_ERR_PEER_FAILED,
+                         "the worker there does not know this connection any more");
+    else if (event == CONN_EV_ECHO)
+        weft__window_why(wl, WEFT_ERR_REFUSED, "");
 }
 
 void weft__window_on_frame(struct lane *raw, unsigned id, const void *data, size_t len) {
@@ -196,7 +204,7 @@ void weft__window_on_frame(struct lane *raw, unsigned id, const void *data, size
         return;
     }
     int event = weft__conn_recv(&wl->conn, &f);
-    if (event == CONN_EV_RST || event == CONN_EV_ECHO) wl->why = down_reason(wl, event);
+    note_reason(wl, event);
     wl->received = true;
     if (event == CONN_EV_PROOF)
         wl->take(wl, &f); /* a conversation under way steps no machine for it */

@@ -168,6 +168,7 @@ struct ud_iface {
     struct job notified; /* what the queue pair's machine has to do outside of a callback */
     bool lost;           /* all lanes are to learn it */
     weft_status_t why;
+    char cause[192]; /* of the last loss of its lanes, as text */
 };
 
 static inline struct ud_iface *ud_iface(struct iface *iface) {

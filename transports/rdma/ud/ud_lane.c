@@ -111,7 +111,7 @@ static void run_lane(struct job *job) {
     }
     if (lane->due >> UD_LANE_FX_BREAK & 1) weft__ud_flushes_end(lane, lane->why);
     if (take_due(lane, UD_LANE_FX_BREAK)) {
-        weft__causes_clear();
+        (void)weft__fail(lane->why, "%s", ud_iface_of(lane)->cause);
         up->down(&lane->lane, lane->why);
     }
     if (!take_due(lane, UD_LANE_FX_NOTIFY_CLOSED)) return;

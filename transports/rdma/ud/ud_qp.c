@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 
 enum {
@@ -85,8 +86,20 @@ static void post_notified(struct ud_iface *iface) {
 static void raise_again(struct ud_iface *iface) {
     weft_status_t st = raise(iface);
     ud_count(iface)->rdma_ud_resets++;
-    if (st < 0) iface->why = st;
+    if (st < 0) {
+        iface->why = st;
+        (void)weft__causes_line(st, iface->cause, sizeof iface->cause);
+    }
     post_notified(iface);
+}
+
+/* What its lanes were lost by: the event, or what failed before it. */
+static const char *loss_by(enum ud_qp_event event) {
+    switch (event) {
+    case UD_QP_EV_PORT_DOWN: return "the port of this side's RDMA device went down";
+    case UD_QP_EV_REMOVED: return "this side's RDMA device was removed";
+    default: return "this side's queue pair cannot be used any more";
+    }
 }
 
 /* At once; later if it was not long ago. The timer is reserved, so that starting it cannot fail. */
@@ -137,7 +150,11 @@ static void on_fail(struct fsm *m, unsigned event, enum fsm_verb why) {
 static const struct fsm_port port = {&weft__ud_qp_machine, on_effect, on_fail};
 
 void weft__ud_qp_step(struct ud_iface *iface, enum ud_qp_event event) {
+    bool was = iface->lost;
     weft__fsm_step(&iface->fsm, event);
+    bool known = event == UD_QP_EV_FAILED && iface->why < 0 && *iface->cause;
+    if (iface->lost && !was && !known)
+        snprintf(iface->cause, sizeof iface->cause, "%s", loss_by(event));
 }
 
 /* Lanes learn of it outside of the call that found it. */
