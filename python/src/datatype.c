@@ -7,8 +7,9 @@ struct datatype {
     struct team *team;
     PyObject *make;
     size_t size, extent;
-    weft_datatype_t number;
-    PyObject *raised; /* the first exception that was not taken */
+    bool taken;
+    weft_datatype_t number, named; /* as of a reduction */
+    PyObject *raised;              /* the first exception that was not taken */
 };
 
 /* Some elements, from or to their packed form. */
@@ -85,22 +86,33 @@ static PyObject *created(struct team *t, const weft_datatype_params_t *params) {
     return status < 0 ? weft__py_raise(t->worker->state, status) : PyLong_FromLong(type);
 }
 
-static PyObject *packed(struct team *t, PyObject *make, size_t size, size_t extent) {
+/* Another one that the same function packs. NULL: raised. */
+static struct datatype *packed(struct team *t, const struct datatype *like) {
     struct datatype *d = calloc(1, sizeof *d);
-    if (!d) return PyErr_NoMemory();
-    *d = (struct datatype){
-        .next = t->datatypes, .team = t, .make = make, .size = size, .extent = extent};
+    if (!d) return (void *)PyErr_NoMemory();
+    *d = (struct datatype){.next = t->datatypes,
+                           .team = t,
+                           .make = like->make,
+                           .size = like->size,
+                           .extent = like->extent,
+                           .named = like->named};
     weft_layout_t layout = {.kind = WEFT_LAYOUT_USER, .user = &calling};
-    PyObject *number = created(
-        t, &(weft_datatype_params_t){.size = size, .layout = &layout, .extent = extent, .arg = d});
-    if (!number) {
+    weft_datatype_params_t params = {
+        .size = d->size, .layout = &layout, .extent = d->extent, .arg = d};
+    weft_status_t status = weft_datatype_create(t->handle, &params, &d->number);
+    if (status < 0) {
         free(d);
-        return NULL;
+        return weft__py_raise(t->worker->state, status);
     }
-    Py_INCREF(make);
-    d->number = (weft_datatype_t)PyLong_AsLong(number);
+    Py_INCREF(d->make);
     t->datatypes = d;
-    return number;
+    return d;
+}
+
+static PyObject *named(struct datatype *d) {
+    if (!d) return NULL;
+    d->named = d->number;
+    return PyLong_FromLong(d->number);
 }
 
 /* datatype(size, extent, block, stride, count, make) -> int. count 0: elements lie in a row, or
@@ -116,7 +128,8 @@ PyObject *weft__py_datatype(PyObject *self, PyObject *args) {
     if (size < 0 || extent < 0 || block < 0 || stride < 0 || count < 0)
         return weft__py_raise_text(t->worker->state, WEFT_ERR_INVALID_PARAM,
                                    "a size, extent or stride is negative");
-    if (make != Py_None) return packed(t, make, size, extent);
+    if (make != Py_None)
+        return named(packed(t, &(struct datatype){.make = make, .size = size, .extent = extent}));
     weft_layout_t layout = {
         .kind = WEFT_LAYOUT_STRIDED, .block = block, .stride = stride, .count = count};
     return created(t, &(weft_datatype_params_t){.size = size,
@@ -124,9 +137,29 @@ PyObject *weft__py_datatype(PyObject *self, PyObject *args) {
                                                 .extent = count ? extent : 0});
 }
 
-PyObject *weft__py_datatype_raised(struct team *t, int number) {
+static struct datatype *find(struct team *t, int number) {
     struct datatype *d = t->datatypes;
     while (d && (int)d->number != number) d = d->next;
+    return d;
+}
+
+int weft__py_datatype_take(struct team *t, int number) {
+    struct datatype *base = find(t, number), *d = t->datatypes;
+    if (!base) return number;
+    while (d && (d->taken || d->named != base->number)) d = d->next;
+    if (!d) d = packed(t, base);
+    if (!d) return -1;
+    d->taken = true;
+    return d->number;
+}
+
+void weft__py_datatype_give_back(struct team *t, int number) {
+    struct datatype *d = find(t, number);
+    if (d) d->taken = false;
+}
+
+PyObject *weft__py_datatype_raised(struct team *t, int number) {
+    struct datatype *d = find(t, number);
     PyObject *raised = d ? d->raised : NULL;
     if (d) d->raised = NULL;
     return raised;

@@ -322,6 +322,27 @@ static PyObject *team_describe(PyObject *self, PyObject *unused) {
                          info.ranks_per_core, "shares_memory", info.shares_memory);
 }
 
+static PyObject *team_take(PyObject *self, PyObject *args) {
+    struct team *t = (struct team *)self;
+    int reduction, type;
+    if (!PyArg_ParseTuple(args, "ii", &reduction, &type) || weft__py_team_open(t) < 0) return NULL;
+    int of_reduction = weft__py_reduction_take(t, reduction);
+    if (of_reduction < 0) return NULL;
+    int of_type = weft__py_datatype_take(t, type);
+    if (of_type >= 0) return Py_BuildValue("(ii)", of_reduction, of_type);
+    weft__py_reduction_give_back(t, of_reduction);
+    return NULL;
+}
+
+static PyObject *team_give_back(PyObject *self, PyObject *args) {
+    struct team *t = (struct team *)self;
+    int reduction, type;
+    if (!PyArg_ParseTuple(args, "ii", &reduction, &type)) return NULL;
+    weft__py_reduction_give_back(t, reduction);
+    weft__py_datatype_give_back(t, type);
+    Py_RETURN_NONE;
+}
+
 static PyObject *team_raised(PyObject *self, PyObject *args) {
     struct team *t = (struct team *)self;
     int reduction, type;
@@ -460,6 +481,9 @@ static PyMethodDef methods[] = {
      "datatype(size, extent, block, stride, count, make) -> int; make(memory, count) or None"},
     {"reduction", weft__py_reduction, METH_VARARGS,
      "reduction(fn, size, commutes) -> int; fn(left, right, out) for elements of `size` bytes"},
+    {"take", team_take, METH_VARARGS,
+     "take(reduction, datatype) -> (int, int), for one collective until give_back"},
+    {"give_back", team_give_back, METH_VARARGS, "give_back(reduction, datatype) of take"},
     {"raised", team_raised, METH_VARARGS,
      "raised(reduction, datatype) -> the first exception of one of these since the last call, or "
      "None"},

@@ -39,12 +39,18 @@ PyObject *weft__py_coll_prepare(PyObject *team, PyObject *args);
 /* datatype.c, reduction.c: the program's own, which end with the team. They are freed when it has
  * been closed. */
 PyObject *weft__py_datatype(PyObject *team, PyObject *args);
+/* A number of the same functions for one collective, until it is given back; of others the same.
+ * -1: raised. */
+int weft__py_datatype_take(struct team *team, int number);
+void weft__py_datatype_give_back(struct team *team, int number);
 /* What the program's functions of this number have raised and was not taken: the first exception,
  * a new reference. NULL: none. */
 PyObject *weft__py_datatype_raised(struct team *team, int number);
 int weft__py_datatypes_traverse(struct team *team, visitproc visit, void *arg);
 void weft__py_datatypes_free(struct team *team);
 PyObject *weft__py_reduction(PyObject *team, PyObject *args);
+int weft__py_reduction_take(struct team *team, int number);
+void weft__py_reduction_give_back(struct team *team, int number);
 PyObject *weft__py_reduction_raised(struct team *team, int number);
 int weft__py_reductions_traverse(struct team *team, visitproc visit, void *arg);
 void weft__py_reductions_free(struct team *team);

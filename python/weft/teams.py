@@ -226,7 +226,7 @@ class Team:
         return Reduction(self._core.reduction(fn, size, commutes), size)
 
     async def _ended(self, post: Any, reduction: int, type: int) -> None:
-        """With a reduction or a type that calls functions of the program."""
+        """With a reduction or a type that calls functions of the program, and is taken to this collective."""
         try:
             request = post()
             if request is not None:
@@ -247,18 +247,28 @@ class Team:
             if not 0 <= root < self.size:
                 raise errors.InvalidParamError("root %d is not below %d" % (root, self.size))
             root = self._members[root]
-        what = (_KIND[kind], type, self._reduction_of(op, type, src), root, src, dst, count, counts, in_place, self._tagged, graph)
+        reduction = self._reduction_of(op, type, src)
+        rest = (root, src, dst, count, counts, in_place, self._tagged, graph)
         flags |= self._flags
         if self._prepared is not None:
             if deadline is not None:
                 raise errors.InvalidParamError("the deadline of a persistent collective is that of a start")
-            self._prepared.append((self._core.prepare(what, flags), what[2], type))
+            taken = self._core.take(reduction, type)
+            try:
+                self._prepared.append((self._core.prepare((_KIND[kind], taken[1], taken[0], *rest), flags), *taken))
+            except BaseException:
+                self._core.give_back(*taken)
+                raise
         elif isinstance(op, Reduction) or type in self._types:
             if type in self._types and self._types[type].is_packed and isinstance(dst if src is None else src, _core.Block):
                 raise errors.UnsupportedError("objects of the program pack host memory alone")
-            await self._ended(lambda: self._core.post(what, milliseconds(deadline), flags), what[2], type)
+            taken = self._core.take(reduction, type)
+            try:
+                await self._ended(lambda: self._core.post((_KIND[kind], taken[1], taken[0], *rest), milliseconds(deadline), flags), *taken)
+            finally:
+                self._core.give_back(*taken)
         else:
-            request = self._core.post(what, milliseconds(deadline), flags)
+            request = self._core.post((_KIND[kind], type, reduction, *rest), milliseconds(deadline), flags)
             if request is not None:
                 await self._core.worker.complete(request)
 
@@ -604,6 +614,7 @@ class Persistent:
     def free(self) -> None:
         """Gives its memory back, before the team is closed. BusyError while it is under way."""
         self._core.free()
+        self._team._core.give_back(self._reduction, self._type)
 
 
 def _extent(counts: Sequence[int], displs: Sequence[int] | None) -> int:

@@ -312,6 +312,47 @@ class Types(unittest.TestCase):
 
         run_members(3, body, algorithms="reduce:=linear")
 
+    def test_collectives_at_once_with_one_reduction_raise_their_own(self):
+        both = threading.Event()
+
+        async def body(team, worker):
+            calls = []
+
+            def fails(left, right, out):
+                calls.append(left)
+                if len(calls) == 2:
+                    both.set()
+                raise KeyError(right[0])
+
+            op = team.reduction(fails, 1)
+
+            def begin(tag):
+                return asyncio.ensure_future(team.tagged(tag).reduce(bytes([tag]), op=op, deadline=20))
+
+            # The root has reduced once in each before the last member takes part, in the second one first.
+            if team.rank == 2:
+                await asyncio.to_thread(both.wait, 20)
+                started = [begin(2), begin(1)]
+            else:
+                started = [begin(1), begin(2)]
+            if team.rank == 0:
+                for tag, task in zip((1, 2), started):
+                    with self.assertRaises(KeyError) as caught:
+                        await task
+                    self.assertEqual(caught.exception.args, (tag,))
+            else:
+                await asyncio.gather(*started, return_exceptions=True)
+
+        run_members(3, body, algorithms="reduce:=linear")
+
+    def test_collectives_one_after_the_other_share_what_their_reduction_takes(self):
+        async def body(team, worker):
+            op = team.reduction(lambda left, right, out: out.__setitem__(slice(None), left), 1)
+            for i in range(5000):  # more than a team has reductions
+                await team.allreduce(b"1", op=op, deadline=20)
+
+        run_members(1, body)
+
     def test_a_reduction_and_a_layout_do_not_keep_their_team(self):
         async def body():
             async with weft.Worker() as worker:
