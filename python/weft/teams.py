@@ -226,7 +226,7 @@ class Team:
         return Reduction(self._core.reduction(fn, size, commutes), size)
 
     async def _ended(self, post: Any, reduction: int, type: int) -> None:
-        """With a reduction or a type that calls functions of the program, and is taken to this collective."""
+        """With a reduction or a type that calls functions of the program, by numbers that this collective has alone."""
         try:
             request = post()
             if request is not None:
