@@ -69,6 +69,18 @@ test_a_change_runs_the_tests_that_it_can_break() {
     done
 }
 
+test_a_file_that_is_gone_or_renamed_is_a_change_and_has_no_format() {
+    local all
+    eval "$(sed -n '/^changed_files()/p; /^changed_sources()/,/^}/p' tools/test)"
+    rm -rf "$scratch/tree" && mkdir -p "$scratch/tree/base" && cd "$scratch/tree" || return
+    git init -q && echo 1 >base/kept.c && echo 2 >base/gone.c && seq 50 >base/old.c && git add . || return
+    git -c user.name=a -c user.email=a@b commit -qm all || return
+    rm base/gone.c && git mv base/old.c base/new.c && echo 3 >>base/kept.c && echo 4 >base/added.h && echo 5 >base/text.md || return
+    mapfile -t all < <(changed_files HEAD)
+    expect files "${all[*]}" 'base/added.h base/gone.c base/kept.c base/new.c base/old.c base/text.md'
+    expect sources "$(changed_sources "${all[@]}" | tr '\n' ' ')" 'base/added.h base/kept.c base/new.c '
+}
+
 # A file of the old form has one machine for all groups, and of these one that is not known here.
 test_kept_groups_of_a_comparison_keep_their_machine() {
     python3 - "$scratch" >"$scratch/groups" <<'EOF'
