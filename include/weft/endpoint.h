@@ -312,13 +312,15 @@ WEFT_API void weft_listener_close(weft_listener_t *listener);
  * The _wait functions, for programs without an event loop, post the operation and drive the worker
  * until it is complete. This holds for all functions whose names end in _wait except
  * weft_worker_wait. Errors: those of the operation, as its call or its callback gets them; BUSY
- * within a callback, and nothing is posted. They take no flags, so this flush is a local one.
+ * within a callback, and nothing is posted. They take no flags: weft_ep_flush_wait is a local
+ * flush, weft_ep_flush_remote_wait one with WEFT_FLUSH_REMOTE.
  *
  * They take no deadline. Those of collectives and teams end by the settings coll.timeout and
  * team.timeout, closes by close.timeout. The others wait as long as it takes. To limit that, post
  * the operation itself with op->deadline_ms, and call weft_worker_wait until its `done` was called.
  */
 WEFT_API weft_status_t weft_ep_flush_wait(weft_ep_t *ep);
+WEFT_API weft_status_t weft_ep_flush_remote_wait(weft_ep_t *ep);
 WEFT_API weft_status_t weft_ep_close_wait(weft_ep_t *ep, weft_close_mode_t mode);
 
 #ifdef __cplusplus

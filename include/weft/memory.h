@@ -256,6 +256,15 @@ WEFT_API void weft_mem_put(weft_mem_t *mem);
 WEFT_API weft_status_t weft_mem_invalidate(weft_worker_t *worker, const void *base, size_t len,
                                            const weft_op_t *op);
 
+/* ---- regions, for programs without an event loop ---- */
+
+/* As above, and drive the worker until no peer can access the memory any more (weft_ep_flush_wait).
+ * A peer that is not driven, or is stopped, keeps them waiting for as long as that lasts. */
+WEFT_API weft_status_t weft_mem_release_wait(weft_mem_t *mem);
+WEFT_API weft_status_t weft_mem_revoke_wait(weft_mem_t *mem);
+WEFT_API weft_status_t weft_mem_invalidate_wait(weft_worker_t *worker, const void *base,
+                                                size_t len);
+
 /* ---- keys ---- */
 
 /*

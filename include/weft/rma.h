@@ -170,6 +170,14 @@ WEFT_API weft_status_t weft_get_wait(weft_ep_t *ep, void *buf, size_t len, uint6
 WEFT_API weft_status_t weft_atomic_fetch_wait(weft_ep_t *ep, weft_atomic_t what, size_t size,
                                               uint64_t operand, uint64_t compare, void *old_p,
                                               uint64_t remote, weft_rkey_t *rkey);
+WEFT_API weft_status_t weft_put_pieces_wait(weft_ep_t *ep, const weft_local_t *local,
+                                            size_t n_local, const weft_remote_t *remote,
+                                            size_t n_remote);
+WEFT_API weft_status_t weft_get_pieces_wait(weft_ep_t *ep, const weft_local_t *local,
+                                            size_t n_local, const weft_remote_t *remote,
+                                            size_t n_remote);
+WEFT_API weft_status_t weft_worker_flush_wait(weft_worker_t *worker);
+WEFT_API weft_status_t weft_worker_flush_remote_wait(weft_worker_t *worker);
 
 #ifdef __cplusplus
 }

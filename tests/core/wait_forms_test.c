@@ -8,10 +8,13 @@
 enum { PORTION = 8 };
 
 /* Each of them on `ep`, of which `key` opens the word `at`; `n` is one's number. */
-enum { FORMS = 10 };
+enum { FORMS = 15 };
 static weft_status_t form(int n, weft_worker_t *worker, weft_ep_t *ep, uint64_t at,
                           weft_rkey_t *key) {
     weft_iov_t iov = {buffer, PORTION};
+    weft_local_t halves[] = {{.base = buffer, .len = PORTION / 2},
+                             {.base = buffer + PORTION / 2, .len = PORTION / 2}};
+    weft_remote_t whole = {.base = at, .len = PORTION, .rkey = key};
     uint64_t old;
     size_t len;
     switch (n) {
@@ -24,6 +27,11 @@ static weft_status_t form(int n, weft_worker_t *worker, weft_ep_t *ep, uint64_t 
     case 6: return weft_stream_recv_wait(ep, &iov, 1, &len);
     case 7: return weft_tag_send_wait(ep, 1, &iov, 1);
     case 8: return weft_tag_recv_wait(worker, 1, UINT64_MAX, &iov, 1, NULL);
+    case 9: return weft_put_pieces_wait(ep, halves, 2, &whole, 1);
+    case 10: return weft_get_pieces_wait(ep, halves, 2, &whole, 1);
+    case 11: return weft_ep_flush_remote_wait(ep);
+    case 12: return weft_worker_flush_wait(worker);
+    case 13: return weft_worker_flush_remote_wait(worker);
     default: return weft_ep_close_wait(ep, WEFT_CLOSE_FLUSH);
     }
 }
@@ -68,7 +76,156 @@ TEST(each_form_does_what_it_promises) {
     two_down(&t);
 }
 
+/* ---- what a peer has performed, and what it cannot reach any more */
+
+/* b's own thread serves, and a waits. */
+static void serve_by_thread(struct pair *p, const char *transport) {
+    pair_make(p, transport, NULL, 0);
+    CHECK_EQ(weft_am_handler_set(p->b, ID, on_back, p), 0);
+}
+
+static void start_serving(struct pair *p) {
+    weft_thread_params_t here = {.callbacks = WEFT_CALLBACKS_ON_THREAD};
+    CHECK_EQ(weft_worker_start_thread(p->b, &here), 0);
+}
+
+static void a_remote_flush_waits(const char *transport, bool of_worker) {
+    struct pair p;
+    static uint64_t word;
+    weft_mem_t *mem;
+    weft_rkey_t *rkey;
+    char packed[WEFT_RKEY_MAX];
+    size_t len = sizeof packed;
+    serve_by_thread(&p, transport);
+    CHECK_EQ(weft_mem_register(p.b, &word, sizeof word,
+                               &(weft_mem_params_t){.rights = WEFT_MEM_ALL}, &mem),
+             0);
+    CHECK_EQ(weft_mem_pack(mem, packed, &len), 0);
+    CHECK_EQ(weft_rkey_unpack(p.to_b, packed, len, &rkey), 0);
+    start_serving(&p);
+    for (uint64_t i = 1; i <= 100; i++) {
+        uint64_t at = (uint64_t)(uintptr_t)&word;
+        CHECK(weft_am_send(p.to_b, ID, NULL, 0, NULL, 0, NULL) >= 0);
+        CHECK(weft_put(p.to_b, &i, sizeof i, at, rkey, NULL) >= 0);
+        CHECK_EQ(of_worker ? weft_worker_flush_remote_wait(p.a) : weft_ep_flush_remote_wait(p.to_b),
+                 0);
+        CHECK_EQ(__atomic_load_n(&word, __ATOMIC_ACQUIRE), i);
+        CHECK_EQ(p.arrived, (int)i);
+    }
+    weft_rkey_release(rkey);
+    pair_end(&p);
+}
+
+TEST(after_a_remote_flush_that_waits_the_peer_has_performed_all_tcp) {
+    a_remote_flush_waits("tcp", false);
+    a_remote_flush_waits("tcp", true);
+}
+TEST(after_a_remote_flush_that_waits_the_peer_has_performed_all_shm) {
+    a_remote_flush_waits("shm", false);
+    a_remote_flush_waits("shm", true);
+}
+
+static uint64_t rkey_base(const weft_rkey_t *rkey) {
+    weft_rkey_info_t info;
+    CHECK_EQ(weft_rkey_describe(rkey, &info), 0);
+    return info.base;
+}
+
+/* b holds a key to memory of a: of the cache, or allocated, and then mapped at b. */
+static weft_mem_t *region_that_b_reaches(struct pair *p, void *base, size_t len) {
+    weft_mem_t *mem;
+    weft_rkey_t *rkey;
+    char packed[WEFT_RKEY_MAX];
+    size_t key_len = sizeof packed;
+    weft_mem_params_t params = {.rights = WEFT_MEM_ALL};
+    void *here;
+    if (base)
+        CHECK_EQ(weft_mem_get(p->a, base, len, WEFT_MEM_ALL, &mem), 0);
+    else
+        CHECK_EQ(weft_mem_alloc(p->a, len, &params, &mem), 0);
+    CHECK_EQ(weft_mem_pack(mem, packed, &key_len), 0);
+    CHECK_EQ(weft_rkey_unpack(p->to_a, packed, key_len, &rkey), 0);
+    if (!base) UNTIL_PAIR(p, weft_rkey_pointer(rkey, rkey_base(rkey), &here) == WEFT_OK);
+    p->key = rkey;
+    return mem;
+}
+
+static weft_status_t status_of(weft_rkey_t *rkey) {
+    weft_rkey_info_t info;
+    CHECK_EQ(weft_rkey_describe(rkey, &info), 0);
+    return info.status;
+}
+
+TEST(regions_are_revoked_and_released_by_calls_that_wait) {
+    struct pair p;
+    serve_by_thread(&p, "shm");
+    weft_mem_t *mem = region_that_b_reaches(&p, NULL, 4096);
+    start_serving(&p);
+    CHECK_EQ(weft_mem_revoke_wait(mem), WEFT_OK);
+    CHECK_EQ(weft_worker_stop_thread(p.b), 0);
+    CHECK_EQ(status_of(p.key), WEFT_ERR_REVOKED);
+    weft_rkey_release(p.key);
+    CHECK_EQ(weft_mem_release_wait(mem), WEFT_OK);
+
+    mem = region_that_b_reaches(&p, NULL, 4096);
+    start_serving(&p);
+    CHECK_EQ(weft_mem_release_wait(mem), WEFT_OK); /* the handle is gone */
+    CHECK_EQ(weft_worker_stop_thread(p.b), 0);
+    CHECK_EQ(status_of(p.key), WEFT_ERR_REVOKED);
+    weft_rkey_release(p.key);
+    pair_end(&p);
+}
+
+TEST(memory_of_the_cache_is_invalidated_by_a_call_that_waits) {
+    struct pair p;
+    static _Alignas(4096) char memory[4096];
+    uint64_t got;
+    serve_by_thread(&p, "tcp");
+    weft_mem_t *mem = region_that_b_reaches(&p, memory, sizeof memory);
+    CHECK_EQ(weft_mem_invalidate_wait(p.a, memory, sizeof memory), WEFT_OK);
+    struct tally read = {0};
+    CHECK_EQ(weft_get(p.to_a, &got, sizeof got, (uint64_t)(uintptr_t)memory, p.key, OP(&read)),
+             WEFT_IN_PROGRESS);
+    UNTIL_PAIR(&p, read.calls);
+    CHECK_EQ(read.status, WEFT_ERR_REVOKED);
+    weft_rkey_release(p.key);
+    weft_mem_put(mem);
+    pair_end(&p);
+}
+
+TEST(a_region_that_is_no_one_s_is_refused) {
+    CHECK_EQ(weft_mem_release_wait(NULL), WEFT_ERR_INVALID_PARAM);
+    CHECK_EQ(weft_mem_revoke_wait(NULL), WEFT_ERR_INVALID_PARAM);
+    CHECK_EQ(weft_mem_invalidate_wait(NULL, buffer, 1), WEFT_ERR_INVALID_PARAM);
+}
+
 /* ---- from within a callback */
+
+static weft_mem_t *own_mem;
+
+static void try_on_memory(weft_ep_t *ep, weft_am_t *am, void *arg) {
+    weft_worker_t *worker = weft_ep_worker(ep);
+    CHECK_EQ(weft_mem_revoke_wait(own_mem), WEFT_ERR_BUSY);
+    CHECK_EQ(weft_mem_release_wait(own_mem), WEFT_ERR_BUSY);
+    CHECK_EQ(weft_mem_invalidate_wait(worker, buffer, sizeof buffer), WEFT_ERR_BUSY);
+    *(atomic_int *)arg = 1;
+}
+
+TEST(a_callback_does_not_wait_for_the_end_of_a_region) {
+    struct two t;
+    atomic_int tried = 0;
+    weft_mem_info_t before, after;
+    two_up(&t, "self");
+    CHECK_EQ(weft_mem_alloc(t.a, 4096, NULL, &own_mem), 0);
+    CHECK_EQ(weft_mem_describe(own_mem, &before), 0);
+    CHECK_EQ(weft_am_handler_set(t.a, ECHO, try_on_memory, &tried), 0);
+    CHECK_EQ(weft_am_send_wait(t.ep, ECHO, NULL, 0, NULL, 0), 0);
+    UNTIL(&t, tried);
+    CHECK_EQ(weft_mem_describe(own_mem, &after), 0);
+    CHECK_EQ(after.epoch, before.epoch);
+    CHECK_EQ(weft_mem_release_wait(own_mem), WEFT_OK);
+    two_down(&t);
+}
 
 static void try_each(weft_ep_t *ep, weft_am_t *am, void *arg) {
     for (int i = 0; i < FORMS; i++) in_callback[i] = form(i, weft_ep_worker(ep), ep, word_at, key);
