@@ -82,6 +82,10 @@ void weft__ep_notify(struct weft_ep *ep) {
     leave_due(ep, ep->notices ? &ep->worker->due : &ep->worker->endpoints);
     if (due & (NOTICE_ENDPOINT | NOTICE_READY)) notify_start(ep);
     if (due & NOTICE_DATA) weft__ep_features_notify(ep);
+    if (due & NOTICE_LANE && !ep->closing) {
+        ep->worker->on_lane(ep, ep->worker->arg);
+        weft__program_returned(ep->worker->reactor);
+    }
     if (due & NOTICE_ERROR && !ep->closing && ep->on_error) {
         weft__cause_note(ep->status, ep->cause);
         ep->on_error(ep, ep->status, ep->arg);

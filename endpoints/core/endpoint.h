@@ -40,8 +40,9 @@ enum {
     NOTICE_DATA = 4,
     NOTICE_ERROR = 8,
     NOTICE_CLOSED = 16,
-    NOTICE_ALL = 31,
-    NOTICE_DRAINED = 32
+    NOTICE_DRAINED = 32,
+    NOTICE_LANE = 64, /* before ERROR */
+    NOTICE_ALL = 95
 };
 
 /* Needed until the program got on_ready or on_endpoint: the callback, and where to dial again. */

@@ -141,6 +141,7 @@ struct weft_worker {
 
     void (*on_endpoint)(weft_ep_t *, void *);
     void (*on_error)(weft_ep_t *, weft_status_t, void *);
+    void (*on_lane)(weft_ep_t *, void *);
     void *arg;
     struct worker_close close;
     struct stub *stub;     /* associated mode; NULL: no */

@@ -194,6 +194,14 @@ static void log_switch(const struct switching *s, const struct lane *to) {
                       to->iface->transport->name);
 }
 
+static void notify_lane(const struct link *link) {
+    if (!link->worker->on_lane) return;
+    list_for_each(at, &link->endpoints) {
+        struct weft_ep *ep = list_of(at, struct weft_ep, of_link);
+        if (ep->ready && !ep->lease) weft__ep_notify_later(ep, NOTICE_LANE);
+    }
+}
+
 static void cross(struct switching *s) {
     struct lane *lane = s->lane[s->core.out];
     weft__bound_init(&s->bound, s->link, lane, s->lane[s->core.out ^ 1]);
@@ -203,6 +211,7 @@ static void cross(struct switching *s) {
     s->paused_at = 0;
     s->link->worker->count->switches++;
     log_switch(s, lane);
+    notify_lane(s->link);
     weft__switch_unquiesce(s, NULL);
 }
 

@@ -295,6 +295,7 @@ static void worker_init(struct weft_worker *worker, struct reactor *r, weft_cont
     worker->callbacks.handlers = worker->am;
     worker->count = weft__count(r);
     worker->on_endpoint = params->on_endpoint;
+    worker->on_lane = params->on_lane;
     worker->on_error = params->on_error;
     worker->arg = params->arg;
     worker->driver.thread_mode = params->thread_mode;

@@ -66,6 +66,12 @@ typedef struct weft_worker_params {
      * it; until then calls on it return NOT_ASSOCIATED. `loop` must be NULL.
      */
     int associated;
+    /*
+     * Optional: what this side sends on the endpoint goes by another lane from now on. A busy
+     * connection has moved to a fast lane, or an idle one back (weft_ep_info_t: `transport` and
+     * `fast`). It is called for each endpoint of the connection, but those within a lease.
+     */
+    void (*on_lane)(weft_ep_t *ep, void *arg);
 } weft_worker_params_t;
 
 /*
