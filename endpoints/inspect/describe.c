@@ -1,4 +1,5 @@
-/* weft_ep_describe: the state of an endpoint, of its link and of its lanes. */
+/* weft_ep_describe: the state of an endpoint, of its link and of its lanes. weft_worker_describe,
+ * and the names of capabilities. */
 #include <stdio.h>
 
 #include "stats_page.h"
@@ -59,4 +60,39 @@ weft_status_t weft_ep_describe_sized(size_t info_size, weft_ep_t *ep, weft_ep_in
     }
     weft__info_write(info_p, info_size, &info, sizeof info);
     return WEFT_OK;
+}
+
+weft_status_t weft_worker_describe_sized(size_t info_size, weft_worker_t *worker,
+                                         weft_worker_info_t *info_p) {
+    if (!worker || !info_p) return weft__fail(WEFT_ERR_INVALID_PARAM, "worker or info_p is NULL");
+    const weft_worker_t *itself = weft__worker_itself(worker);
+    if (weft__reactor_is_dormant(itself->reactor)) return weft__worker_check(itself);
+    const struct worker_driver *driver = &itself->driver;
+    bool has_thread = atomic_load(&driver->has_thread);
+    bool polled = has_thread && atomic_load(&driver->polled);
+    const weft_worker_info_t info = {.name = worker->name ? worker->name : "",
+                                     .id = itself->id,
+                                     .thread_mode = driver->thread_mode,
+                                     .on_loop = driver->hosted,
+                                     .has_thread = has_thread,
+                                     .callbacks =
+                                         polled ? WEFT_CALLBACKS_POLLED : WEFT_CALLBACKS_ON_THREAD,
+                                     .is_associated = itself != worker};
+    weft__info_write(info_p, info_size, &info, sizeof info);
+    return WEFT_OK;
+}
+
+const char *weft_capability_name(unsigned bit) {
+    static const char *const names[] = {
+#define CAP_NAME(id, name) name,
+        TRANSPORT_CAPS(CAP_NAME)
+#undef CAP_NAME
+    };
+    return bit < N_TRANSPORT_CAPS ? names[bit] : NULL;
+}
+
+uint64_t weft_capability(const char *name) {
+    for (unsigned bit = 0; name && bit < N_TRANSPORT_CAPS; bit++)
+        if (strcmp(weft_capability_name(bit), name) == 0) return UINT64_C(1) << bit;
+    return 0;
 }

@@ -69,6 +69,7 @@ static weft_memory_info_t of_iface(const struct weft_worker *worker, const struc
                                 .bandwidth = attr->bandwidth,
                                 .latency_ns = attr->latency_ns,
                                 .overhead_ns = attr->overhead_ns,
+                                .message_rate = iface_message_rate(attr),
                                 .numa_node = weft__device_node(DEVICE_CLASS, iface->device),
                                 .register_ns = attr->caps & CAP_MAP ? syscall_ns(worker) : 0,
                                 .can_register = HAS_OP(iface->ops, mem, mem_register),
@@ -78,11 +79,13 @@ static weft_memory_info_t of_iface(const struct weft_worker *worker, const struc
 
 /* A copy out of the last cache, and a miss. */
 static weft_memory_info_t of_host(const weft_worker_t *worker) {
+    const double overhead_ns = 5;
     return (weft_memory_info_t){.name = "host",
                                 .device = "memory",
                                 .bandwidth = (double)worker->calibration.value[CALIBRATE_COPY_4M],
                                 .latency_ns = 100,
-                                .overhead_ns = 5,
+                                .overhead_ns = overhead_ns,
+                                .message_rate = 1e9 / overhead_ns,
                                 .numa_node = -1,
                                 .can_alloc = 1,
                                 .can_register = 1,

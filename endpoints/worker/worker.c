@@ -597,12 +597,3 @@ weft_status_t weft_worker_transport_sized(size_t info_size, weft_worker_t *worke
     weft__info_write(info_p, info_size, &info, sizeof info);
     return WEFT_OK;
 }
-
-const char *weft_capability_name(unsigned bit) {
-    static const char *const names[] = {
-#define CAP_NAME(id, name) name,
-        TRANSPORT_CAPS(CAP_NAME)
-#undef CAP_NAME
-    };
-    return bit < N_TRANSPORT_CAPS ? names[bit] : NULL;
-}

@@ -330,6 +330,7 @@ typedef struct weft_memory_info {
     double register_ns;                        /* cost of a registration; 0: none, or unknown */
     unsigned can_alloc : 1, can_register : 1, can_map : 1, can_export : 1;
     unsigned device_atomics : 1; /* its device performs atomics (WEFT_MEM_ATOMIC_DEVICE) */
+    double message_rate;         /* one-sided operations of a few bytes, operations/s */
 } weft_memory_info_t;
 /* Describes domain number `index`, from 0. Errors: NOT_FOUND past the last. */
 #define weft_worker_memory(...) weft_worker_memory_sized(sizeof(weft_memory_info_t), __VA_ARGS__)

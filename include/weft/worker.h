@@ -20,8 +20,8 @@ typedef struct weft_ep weft_ep_t;
  *
  * The following functions skip the check and may be called from any thread:
  * - weft_worker_now, weft_worker_counter, weft_worker_count, weft_worker_trace;
- * - those that describe an object for its whole life: weft_worker_transport, _protocol and
- *   _calibration, weft_ep_worker, weft_listener_uri, a team's rank and size;
+ * - those that describe an object for its whole life: weft_worker_describe, _transport, _protocol
+ *   and _calibration, weft_ep_worker, weft_listener_uri, a team's rank and size;
  * - the program's own pointer: weft_ep_set_user, weft_ep_user.
  *
  * A child that is forked within a callback must exec or _exit there. If it returns from the
@@ -264,6 +264,25 @@ WEFT_API uint64_t weft_worker_now(weft_worker_t *worker);
  */
 WEFT_API weft_status_t weft_worker_address(weft_worker_t *worker, void *buf, size_t *len_p);
 
+/* What a library that is given a worker has to know of it. */
+typedef struct weft_worker_info {
+    const char *name;               /* as given; "": none. Valid as long as the worker */
+    uint64_t id;                    /* by which its peers know it (weft_ep_info_t.peer_worker) */
+    weft_thread_mode_t thread_mode; /* which threads may call */
+    int on_loop;                    /* not 0: a libev loop of the program drives it */
+    int has_thread;                 /* not 0: it has a thread of its own, with these callbacks: */
+    weft_callbacks_t callbacks;
+    int is_associated; /* not 0: it works by another worker, within a lease (weft/resource.h) */
+} weft_worker_info_t;
+/*
+ * Describes the worker. Of one that works by another worker, all but the name are the other's. Any
+ * thread. Errors: none but those of every function (weft/base.h).
+ */
+#define weft_worker_describe(...) \
+    weft_worker_describe_sized(sizeof(weft_worker_info_t), __VA_ARGS__)
+WEFT_API weft_status_t weft_worker_describe_sized(size_t info_size, weft_worker_t *worker,
+                                                  weft_worker_info_t *info_p);
+
 /*
  * Returns counter number `index`, from 0. Counters are always on. Any thread; only the owner's
  * thread reads consistent values. Errors: NOT_FOUND past the last.
@@ -295,6 +314,12 @@ WEFT_API weft_status_t weft_worker_transport_sized(size_t info_size, weft_worker
                                                    size_t index, weft_transport_info_t *info_p);
 /* Returns the name of a bit of `capabilities`; NULL past the last. A static string. Any thread. */
 WEFT_API const char *weft_capability_name(unsigned bit);
+/*
+ * Returns the bit of that name, as in info.capabilities & weft_capability("put"); 0 if this version
+ * has no such capability, or for NULL. Names keep their meaning, and bits may move between
+ * versions. docs/transports.md lists the names. Any thread.
+ */
+WEFT_API uint64_t weft_capability(const char *name);
 
 /*
  * How messages of a range of sizes cross by one transport. Sizes are those of an active message

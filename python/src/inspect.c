@@ -26,6 +26,19 @@ static PyObject *capabilities_of(uint64_t bits) {
     return list;
 }
 
+static PyObject *worker_describe(PyObject *self, PyObject *unused) {
+    static const char *const modes[] = {"single", "serialized", "multiple"};
+    struct worker *w = (struct worker *)self;
+    weft_worker_info_t info;
+    if (weft__py_open(w) < 0) return NULL;
+    weft_status_t status = weft_worker_describe(w->handle, &info);
+    if (status < 0) return weft__py_raise(w->state, status);
+    return Py_BuildValue(
+        "{sssKsssNsNsN}", "name", info.name, "id", (unsigned long long)info.id, "thread_mode",
+        modes[info.thread_mode], "on_loop", PyBool_FromLong(info.on_loop), "has_thread",
+        PyBool_FromLong(info.has_thread), "is_associated", PyBool_FromLong(info.is_associated));
+}
+
 static PyObject *worker_transports(PyObject *self, PyObject *unused) {
     struct worker *w = (struct worker *)self;
     PyObject *list = weft__py_open(w) < 0 ? NULL : PyList_New(0);
@@ -71,6 +84,7 @@ static PyObject *worker_trace(PyObject *self, PyObject *unused) {
 
 PyMethodDef weft__py_inspect_methods[] = {
     {"counters", worker_counters, METH_NOARGS, "A dict of all counters, by name."},
+    {"describe", worker_describe, METH_NOARGS, "What the worker is, as a dict."},
     {"transports", worker_transports, METH_NOARGS, "The open transports, a dict each."},
     {"calibration", worker_calibration, METH_NOARGS, "Costs of this machine, a dict each."},
     {"trace", worker_trace, METH_NOARGS, "The last steps of the worker's machines, as text."},

@@ -75,6 +75,7 @@ TEST(an_output_has_the_size_that_the_program_knows) {
     FITS(sizeof(weft_team_info_t), weft_team_describe_sized(size, team, info_p));
     FITS(sizeof(weft_team_member_t), weft_team_member_sized(size, team, 0, info_p));
     FITS(sizeof(weft_transport_info_t), weft_worker_transport_sized(size, t.a, 0, info_p));
+    FITS(sizeof(weft_worker_info_t), weft_worker_describe_sized(size, t.a, info_p));
     FITS(sizeof(weft_protocol_info_t), weft_worker_protocol_sized(size, t.a, 0, 0, info_p));
     FITS(sizeof(weft_calibration_info_t), weft_worker_calibration_sized(size, t.a, 0, info_p));
     FITS(sizeof(weft_rma_attributes_t), weft_ep_rma_attributes_sized(size, t.ep, rkey, info_p));

@@ -167,7 +167,7 @@ TEST(what_there_is_is_listed) {
     two_workers(&t, "self", NULL, 0);
     CHECK_EQ(weft_worker_memory(t.a, 0, &info), 0);
     CHECK(!strcmp(info.name, "host") && info.can_alloc && info.can_export && info.bandwidth > 0 &&
-          info.latency_ns > 0);
+          info.latency_ns > 0 && info.message_rate > 0);
     /* Its costs are those of the calibration. */
     t.a->calibration.value[CALIBRATE_COPY_4M] = 3000000000;
     t.a->calibration.value[CALIBRATE_SYSCALL] = 345000;
@@ -177,6 +177,7 @@ TEST(what_there_is_is_listed) {
     CHECK_EQ(n, 2);
     CHECK(!strcmp(info.name, "self") && info.can_register && info.can_map);
     CHECK_EQ(info.register_ns, 345);
+    CHECK(info.message_rate > 0);
     two_down(&t);
 }
 

@@ -137,7 +137,7 @@ def connects():
     return ep
 
 def described():
-    return client.describe(), region.describe(), two.counters(), two.transports(), two.address(), team.describe()
+    return client.describe(), region.describe(), two.describe(), two.counters(), two.transports(), two.address(), team.describe()
 
 def of_team():
     return team.member(0), team.algorithm(0, 0, 0), team.invite()
