@@ -420,3 +420,12 @@ weft_status_t weft_ep_is_connected(const weft_ep_t *ep, const void *address, siz
         return WEFT_ERR_NOT_FOUND;
     return ep_is_ready(&ep->core.fsm) ? WEFT_OK : WEFT_IN_PROGRESS;
 }
+
+weft_status_t weft_ep_has_room(const weft_ep_t *ep) {
+    if (!ep) return weft__fail(WEFT_ERR_INVALID_PARAM, "ep is NULL");
+    weft_status_t st = weft__worker_check(ep->worker);
+    if (st < 0) return st;
+    if (ep->refuses) return ep->status < 0 ? ep->status : WEFT_ERR_CLOSED;
+    bool waits = !ep->ready || ep->link->tx != ep->link->lane || !list_empty(&ep->link->backlog);
+    return waits ? WEFT_IN_PROGRESS : WEFT_OK;
+}

@@ -82,9 +82,10 @@ enum {
  *   the send is OK.
  *
  * Queued messages to a peer that does not read are limited by the program only. It counts the
- * operations in progress, and sends no more, or closes the endpoint, when there are too many. A
- * handler cannot hold its peer back. So a server that answers a client which does not read closes
- * it, or gives each client a number of questions that it may ask before it has their answers.
+ * operations in progress, or asks before each message whether it would be queued
+ * (weft_ep_has_room). It sends no more, or closes the endpoint, when there are too many. A handler
+ * cannot hold its peer back. So a server that answers a client which does not read closes it, or
+ * gives each client a number of questions that it may ask before it has their answers.
  * Questions that are tagged messages or stream bytes wait at their sender, within credits, until
  * the server receives them (weft/tag.h, weft/stream.h).
  *

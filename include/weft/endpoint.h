@@ -236,6 +236,21 @@ WEFT_API weft_status_t weft_ep_describe_sized(size_t info_size, weft_ep_t *ep,
  */
 WEFT_API weft_status_t weft_ep_is_connected(const weft_ep_t *ep, const void *address, size_t len);
 
+/*
+ * Returns whether a message that is sent now goes to the lane at once:
+ * - WEFT_OK: yes, as far as this side knows;
+ * - WEFT_IN_PROGRESS: it would be queued, since the endpoint is not ready, or earlier operations of
+ *   its connection wait for room in the lane.
+ *
+ * A program that keeps no queue in the library sends while it gets WEFT_OK. At most one message is
+ * then queued, the one that finds the lane full. Its end says when to go on: that of the last
+ * operation that returned WEFT_IN_PROGRESS. Not counted is what the peer lets wait: its credit for
+ * unexpected messages (weft/tag.h), its stream window, and 128 one-sided operations by message.
+ *
+ * Errors: CLOSED, and the status that the endpoint was lost with.
+ */
+WEFT_API weft_status_t weft_ep_has_room(const weft_ep_t *ep);
+
 typedef struct weft_listen_params {
     /* optional: a peer connected. Set up the endpoint here */
     void (*on_endpoint)(weft_ep_t *ep, void *arg);

@@ -253,6 +253,7 @@ static int own_all(struct estate *e, weft_status_t why) {
     REFUSED(weft_listen(worker, "tcp://127.0.0.1:0", NULL, &listener));
     REFUSED(weft_ep_describe(ep, &about));
     REFUSED(weft_ep_is_connected(ep, e->address, e->address_len));
+    REFUSED(weft_ep_has_room(ep));
     REFUSED(weft_ep_rma_attributes(ep, e->rkey, &attributes));
     REFUSED(weft_am_handler_set(worker, KEPT, NULL, NULL));
     REFUSED(weft_tag_probe(worker, 0, 0, &info));

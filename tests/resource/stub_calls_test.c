@@ -35,6 +35,7 @@ static void worker_answers(void *object, int wanted) {
     weft_ep_params_t stub_ep = {.associated = 1};
     weft_mem_params_t stub_mem = {.associated = 1};
     weft_team_params_t stub_team = {.associated = 1};
+    weft_worker_info_t described;
     len = sizeof bytes;
     ANSWERS(weft_worker_address(w, bytes, &len));
     ANSWERS(weft_worker_progress(w, 0));
@@ -45,6 +46,9 @@ static void worker_answers(void *object, int wanted) {
     ANSWERS(weft_worker_post(w, not_called, NULL));
     ANSWERS(weft_worker_start_thread(w, NULL));
     ANSWERS(weft_worker_flush(w, NULL));
+    ANSWERS(weft_worker_flush_wait(w));
+    ANSWERS(weft_worker_flush_remote_wait(w));
+    ANSWERS(weft_worker_describe(w, &described));
     ANSWERS(weft_worker_fence(w));
     ANSWERS(weft_connect(w, "tcp://127.0.0.1:1", NULL, &ep));
     ANSWERS(weft_connect(w, NULL, &stub_ep, &ep));
@@ -60,6 +64,7 @@ static void worker_answers(void *object, int wanted) {
     ANSWERS(weft_mem_import(w, 0, 0, 4096, NULL, &mem));
     ANSWERS(weft_mem_get(w, bytes, sizeof bytes, WEFT_MEM_ALL, &mem));
     ANSWERS(weft_mem_invalidate(w, bytes, sizeof bytes, NULL));
+    ANSWERS(weft_mem_invalidate_wait(w, bytes, sizeof bytes));
     ANSWERS(weft_team_create(w, &(weft_team_params_t){.exchange = weft_self_exchange()}, &team));
     ANSWERS(weft_team_create(w, &stub_team, &team));
     ANSWERS(weft_team_create_wait(w, weft_self_exchange(), &team));
@@ -94,6 +99,8 @@ static void ep_answers(void *object, int wanted) {
     ANSWERS(weft_stream_recv_wait(ep, &iov, 1, &len));
     ANSWERS(weft_ep_flush(ep, NULL));
     ANSWERS(weft_ep_flush_wait(ep));
+    ANSWERS(weft_ep_flush_remote_wait(ep));
+    ANSWERS(weft_ep_has_room(ep));
     ANSWERS(weft_ep_fence(ep));
     ANSWERS(weft_ep_describe(ep, &info));
     weft_rma_attributes_t attributes;
@@ -105,6 +112,8 @@ static void ep_answers(void *object, int wanted) {
     ANSWERS(weft_get_pieces(ep, &local, 1, &remote, 1, NULL));
     ANSWERS(weft_atomic_post(ep, WEFT_ATOMIC_ADD, 8, 1, 0, key, NULL));
     ANSWERS(weft_atomic_fetch(ep, WEFT_ATOMIC_ADD, 8, 1, 0, &old, 0, key, NULL));
+    ANSWERS(weft_put_pieces_wait(ep, &local, 1, &remote, 1));
+    ANSWERS(weft_get_pieces_wait(ep, &local, 1, &remote, 1));
     ANSWERS(weft_put_wait(ep, bytes, 8, 0, key));
     ANSWERS(weft_get_wait(ep, bytes, 8, 0, key));
     ANSWERS(weft_atomic_fetch_wait(ep, WEFT_ATOMIC_ADD, 8, 1, 0, &old, 0, key));
@@ -127,6 +136,7 @@ static void mem_answers(void *object, int wanted) {
     ANSWERS(weft_mem_describe(mem, &info));
     ANSWERS(weft_mem_export(mem, &fd, &offset));
     ANSWERS(weft_mem_revoke(mem, NULL));
+    ANSWERS(weft_mem_revoke_wait(mem));
     ANSWERS(weft_mem_advise(mem, 0, 8, WEFT_ADVISE_WILL_NEED));
     ANSWERS(weft_resource_export(WEFT_OBJECT_MEMORY, mem, WEFT_RESOURCE_MEMORY, NULL, &resource));
 }
