@@ -29,7 +29,8 @@ typedef struct weft_view weft_view_t;
  * - "pmix": PMIx, as prterun, mpirun of Open MPI or srun --mpi=pmix offer it to each process. Its
  *   client library is loaded at run time. One view of a process uses it at a time.
  * - "store": rank 0 serves the exchange at a TCP address that all know (params->store). Also used
- *   for the tasks of a Slurm step.
+ *   for the tasks of a Slurm step, and for those of other launchers whose MPI the program does not
+ *   use.
  * - "single": this process alone.
  */
 typedef struct weft_view_params {
@@ -49,8 +50,9 @@ typedef struct weft_view_params {
     const void *mpi_comm; /* optional: address of an MPI_Comm; it is duplicated */
     /*
      * "host:port" of the store; NULL: the environment's WEFT_STORE. Ranks come from `rank` and
-     * `size`; with size 0 from WEFT_RANK and WEFT_SIZE, else from Slurm's variables. Keep the port
-     * from unverified peers: ranks are believed.
+     * `size`; with size 0 from WEFT_RANK and WEFT_SIZE, else from the variables of Open MPI's
+     * mpirun, of PMI (Hydra), of jsrun, or of Slurm, the first of these that are there. Keep the
+     * port from unverified peers: ranks are believed.
      */
     const char *store;
     uint32_t rank, size;

@@ -224,11 +224,24 @@ static bool number(const char *name, uint32_t *value_p) {
     return true;
 }
 
+/* A launcher that a batch script of Slurm starts has ranks of its own; Slurm's are those of the
+ * script. */
+static const struct {
+    const char *rank, *size;
+} launchers[] = {
+    {"WEFT_RANK", "WEFT_SIZE"},
+    {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"}, /* mpirun of Open MPI */
+    {"PMI_RANK", "PMI_SIZE"},                         /* Hydra, Intel MPI, Cray's PALS */
+    {"JSM_NAMESPACE_RANK", "JSM_NAMESPACE_SIZE"},     /* jsrun of LSF */
+    {"SLURM_PROCID", "SLURM_NTASKS"},
+};
+
 static bool rank_and_size(const weft_view_params_t *params, uint32_t *rank_p, uint32_t *size_p) {
     *rank_p = params->rank, *size_p = params->size;
     if (params->size) return true;
-    return (number("WEFT_RANK", rank_p) && number("WEFT_SIZE", size_p)) ||
-           (number("SLURM_PROCID", rank_p) && number("SLURM_NTASKS", size_p));
+    for (size_t i = 0; i < sizeof launchers / sizeof *launchers; i++)
+        if (number(launchers[i].rank, rank_p) && number(launchers[i].size, size_p)) return true;
+    return false;
 }
 
 static const char *address(const weft_view_params_t *params) {

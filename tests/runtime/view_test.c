@@ -226,17 +226,19 @@ TEST(processes_meet_at_a_store) {
     in_processes(4, meet);
 }
 
-/* As srun and other launchers set it, for a program that names nothing. */
+/* As srun and other launchers set it, for a program that names nothing but the engine. */
 static void meet_by_environment(const char *store, uint32_t rank, uint32_t size, const char *ranks,
                                 const char *sizes) {
     char number[16];
     weft_view_t *view = NULL;
+    const weft_view_params_t by_store = {.engine = "store"};
+    bool is_found = strncmp(ranks, "WEFT", 4) == 0 || strncmp(ranks, "SLURM", 5) == 0;
     setenv("WEFT_STORE", store, 1);
     snprintf(number, sizeof number, "%u", rank);
     setenv(ranks, number, 1);
     snprintf(number, sizeof number, "%u", size);
     setenv(sizes, number, 1);
-    CHECK_EQ(weft_view_create_wait(NULL, &view), WEFT_OK);
+    CHECK_EQ(weft_view_create_wait(is_found ? NULL : &by_store, &view), WEFT_OK);
     CHECK_EQ(strcmp(weft_view_engine(view), "store"), 0);
     CHECK_EQ(weft_view_rank(view), rank);
     CHECK_EQ(weft_view_size(view), size);
@@ -252,6 +254,28 @@ static void meet_by_own_variables(const char *store, uint32_t rank, uint32_t siz
 
 TEST(tasks_of_a_slurm_step_meet_at_a_store) {
     in_processes(3, meet_as_slurm_tasks);
+}
+
+/* A batch script of Slurm is task 0 of its step, and so are all that it starts. */
+static void be_in_a_batch_script(void) {
+    setenv("SLURM_PROCID", "0", 1);
+    setenv("SLURM_NTASKS", "7", 1);
+}
+static void meet_by_mpirun(const char *store, uint32_t rank, uint32_t size) {
+    be_in_a_batch_script();
+    meet_by_environment(store, rank, size, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE");
+}
+static void meet_by_hydra(const char *store, uint32_t rank, uint32_t size) {
+    be_in_a_batch_script();
+    meet_by_environment(store, rank, size, "PMI_RANK", "PMI_SIZE");
+}
+static void meet_by_jsrun(const char *store, uint32_t rank, uint32_t size) {
+    meet_by_environment(store, rank, size, "JSM_NAMESPACE_RANK", "JSM_NAMESPACE_SIZE");
+}
+TEST(processes_of_other_launchers_meet_at_a_store) {
+    in_processes(3, meet_by_mpirun);
+    in_processes(3, meet_by_hydra);
+    in_processes(3, meet_by_jsrun);
 }
 
 TEST(the_environment_names_a_store_rank_and_size) {
