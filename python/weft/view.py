@@ -6,7 +6,7 @@
 """
 from __future__ import annotations
 
-from . import _core
+from . import _core, errors
 from ._worker import milliseconds
 from .teams import NO_COLOUR, Team
 
@@ -15,6 +15,13 @@ if TYPE_CHECKING:
     from typing import Any, Callable
 
     from ._worker import Worker
+
+
+# What members share, by their hardware. None: this one has nothing of the kind.
+_SHARED: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "host": lambda mine: mine["host_id"],
+    "numa_node": lambda mine: (mine["host_id"], mine["numa_node"]),
+    "gpu": lambda mine: mine["gpus"][0]["id"] if mine["gpus"] else None}
 
 
 class View:
@@ -63,6 +70,18 @@ class View:
         request = self._core.post_split(NO_COLOUR if colour is None else colour, key, milliseconds(deadline))
         return View(await self._core.worker.complete(request))
 
+    async def partition(self, by: str = "host", *, deadline: float | None = None) -> View:
+        """A view of the members that share a "host", a "numa_node" (of the first processor that each may run on) or a "gpu"
+        (the first that each sees) with this one, in the order of their ranks. A member without a GPU gets the null view with
+        "gpu". Every member calls it."""
+        if by not in _SHARED:
+            raise errors.InvalidParamError("by %r: not one of %s" % (by, ", ".join(_SHARED)))
+        if self.team is None:
+            raise errors.InvalidParamError("the null view has no members")
+        mine = _SHARED[by](self.mine())
+        everyone = await self.team.allgather_obj(mine, deadline=deadline)
+        return await self.split(None if mine is None else everyone.index(mine), deadline=deadline)
+
     async def release(self, *, deadline: float | None = None) -> None:
         """Runs the finalizers, closes the team, and ends the view.
 
@@ -83,7 +102,7 @@ async def open(worker: Worker, engine: str | None = None, *, store: str | None =
     """Makes the view of this process on a worker.
 
     engine: None finds it. store: "host:port" where rank 0 serves the exchange (or WEFT_STORE); rank and size: of this
-    process, with a store (size 0: WEFT_RANK and WEFT_SIZE, or Slurm's).
+    process, with a store (size 0: WEFT_RANK and WEFT_SIZE, or the launcher's).
     Errors: NotFoundError if the engine is not there; TimedOutError.
     """
     request = worker.post_view(engine, store, rank, size, milliseconds(deadline))

@@ -330,8 +330,11 @@ async def main():
             pids = [v.at(rank)["pid"] for rank in range(v.size)]
             assert pids == [(await v.fetch(rank, True, deadline=60))["pid"] for rank in range(v.size)]
             sizes = (part.size, part.rank, part.engine)
+            whole, bank = await v.partition("host"), await v.partition("numa_node", deadline=60)
+            assert (whole.size, whole.rank) == (v.size, v.rank) and 1 <= bank.size <= v.size
             await v.team.barrier()
-            await part.release()
+            for each in (bank, whole, part):
+                await each.release()
             mine = v.mine()
         # one write is one line
         os.write(1, (json.dumps([v.rank, v.size, v.engine, total[0], pids[v.rank] == os.getpid() == mine["pid"], sizes[0],
@@ -396,6 +399,14 @@ class Views(unittest.TestCase):
                     self.check_topology(one.mine())
                     null = await one.split(None)
                     self.assertEqual((null.size, null.engine, null.team), (0, "null", None))
+                    alone = await one.partition("host")
+                    self.assertEqual((alone.size, alone.engine), (1, "single"))
+                    await alone.release()
+                    with_gpu = await one.partition("gpu")
+                    self.assertEqual(with_gpu.size, 1 if one.mine()["gpus"] else 0)
+                    for view_of_none, by in ((null, "host"), (one, "rack")):
+                        with self.assertRaises(weft.InvalidParamError):
+                            await view_of_none.partition(by)
                 with self.assertRaises(weft.UnsupportedError):
                     await view.open(worker, "no such engine")
 
