@@ -266,6 +266,19 @@ class Ucp(Compat):
         end()
         ucp.init()
 
+    async def test_an_address_is_of_the_interface_that_the_program_or_a_variable_names(self):
+        with unittest.mock.patch.dict(os.environ, UCXPY_IFNAME="lo"):
+            self.assertEqual(ucp.get_address(), "127.0.0.1")  # listeners are on loopback alone
+            ucp.init({"tcp.insecure": "yes"})
+            self.assertRegex(ucp.get_address(), r"^127\.")
+            self.assertRegex(ucxx.get_address(), r"^127\.")
+            os.environ["UCXPY_IFNAME"] = "no-such"
+            self.assertRaises(OSError, ucp.get_address)
+            self.assertRegex(ucp.get_address("lo"), r"^127\.")
+            os.environ["UCXPY_IFNAME"] = ""
+            self.assertRegex(ucp.get_address(), r"^\d+\.\d+\.\d+\.\d+$")
+            end()
+
     async def test_handles_are_integers_and_the_core_knows_what_is_alive(self):
         for module, endpoint_of, worker_of in (
                 (ucp, ucp.Endpoint.get_ucp_endpoint, ucp.Endpoint.get_ucp_worker),

@@ -138,11 +138,13 @@ def _listens_on_all() -> bool:
 
 def get_address(ifname: str | None = None) -> str:
     """The IPv4 address of a network interface. Without a name, one at which this thread's listeners are reached: of the
-    interface that leads out of the host, or loopback if they are on that alone."""
+    interface that the variable UCXPY_IFNAME names, or that leads out of the host, or loopback if they are on that alone.
+    Errors: OSError if there is no such interface."""
     import fcntl
 
     if ifname is None and not _listens_on_all():
         return "127.0.0.1"
+    ifname = ifname or os.environ.get("UCXPY_IFNAME") or None
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         if ifname is not None:
             packed = struct.pack("256s", ifname.encode()[:15])
