@@ -8,6 +8,8 @@
 static const char by_lines_only[] =
     "barrier=oneshot,allreduce=oneshot,allgather=oneshot,bcast=oneshot";
 
+static const char by_slots_only[] = "barrier=slots,allreduce=slots";
+
 static const char by_copies_only[] =
     "bcast=single_copy,allreduce=single_copy,allgather=single_copy";
 
@@ -403,6 +405,8 @@ static void begin_many(struct process *p) {
 TEST(members_sleep_over_channels_that_are_full_and_are_woken) {
     struct page *page;
     for (uint32_t size = 2; size <= 4; size++) {
+        CHECK_EQ(run_all_by(by_slots_only, size, "self,shm", begin_many, &page), 0);
+        munmap(page, sizeof *page);
         CHECK_EQ(run_all_by(by_lines_only, size, "self,shm", begin_many, &page), 0);
         munmap(page, sizeof *page);
         CHECK_EQ(run_all_by(by_copies_only, size, "self,shm", begin_many, &page), 0);
@@ -412,7 +416,7 @@ TEST(members_sleep_over_channels_that_are_full_and_are_woken) {
 
 TEST(members_sleep_while_they_wait_and_are_woken) {
     struct page *page;
-    const char *ways[] = {"", by_lines_only};
+    const char *ways[] = {by_slots_only, by_lines_only};
     for (int way = 0; way < 2; way++) {
         CHECK_EQ(run_all_by(ways[way], 3, "self,shm", wait_for_the_last, &page), 0);
         for (uint32_t r = 0; r < 3; r++) CHECK(page->number[r] < 60000000); /* of 300 ms */
