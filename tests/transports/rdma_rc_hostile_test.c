@@ -1,5 +1,5 @@
-/* Completions and messages that only a hostile peer causes, given to an interface without a device:
- * queues and queue pairs are doubles. */
+/* Completions and messages that only a hostile peer causes, given to an interface whose device,
+ * queues and queue pairs are doubles. A device that is here is not opened. */
 #include "../harness.h"
 
 #ifdef WEFT_HAVE_RDMA
@@ -18,6 +18,7 @@ static struct {
     struct rc_lane *lane;
     struct rd_block block;
     uint8_t bytes[BUFFER];
+    struct rd_device opened;
     struct ibv_context device;
     struct ibv_srq srq;
     struct ibv_qp qp;
@@ -66,6 +67,7 @@ static void begin(void) {
     bed.srq.context = bed.qp.context = &bed.device;
     bed.qp.qp_num = QP;
     bed.block.bytes = bed.bytes;
+    iface->device = &bed.opened;
     iface->srq = &bed.srq;
     bed.room = -1;
     CHECK_EQ(weft__rc_lane_new(iface, false, &bed.lane), 0);
