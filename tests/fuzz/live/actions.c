@@ -2,6 +2,7 @@
  * What a run does: a list of actions that its seed draws. Each draws its own fields from the seed
  * and its place in the list, so an action that is left out changes no other.
  */
+#include <base/alloc.h>
 #include <endpoints/core/request.h>
 #include <stdlib.h>
 #include <string.h>
@@ -183,6 +184,7 @@ static void do_one_sided(void) {
 
 static void field_gone(struct op *op) {
     struct field *f = &world->field[op->got];
+    if (op->status == WEFT_ERR_NO_MEMORY) f->going = false; /* nothing was begun */
     if (!f->going) return;
     free(f->base);
     *f = (struct field){0};
@@ -199,9 +201,14 @@ static void do_memory(void) {
         f->key_len = sizeof f->key;
         memset(f->base, 1, f->len);
         weft_mem_params_t params = {.rights = WEFT_MEM_ALL};
-        if (weft_mem_register(world->worker[VICTIM], f->base, f->len, &params, &f->mem) < 0 ||
-            weft_mem_pack(f->mem, f->key, &f->key_len) < 0)
-            wrong("no region");
+        weft_status_t st =
+            weft_mem_register(world->worker[VICTIM], f->base, f->len, &params, &f->mem);
+        if (st == WEFT_OK && weft_mem_pack(f->mem, f->key, &f->key_len) == WEFT_OK) return;
+        if (!world->starved) wrong("no region");
+        f->key_len = 0;
+        if (st == WEFT_OK) return;
+        free(f->base);
+        *f = (struct field){0};
         return;
     }
     struct op *op = op_new("revocation");
@@ -390,6 +397,15 @@ static void do_pass(void) {
     machine_pass(ms[below(percent(80) ? 9 : 11)] * 1000000);
 }
 
+/* Some allocations to come fail, one after the other: of the victim, of its partner, or of a raw
+ * peer's lane. */
+static void do_starve(void) {
+    uint64_t first = 1 + below(percent(60) ? 12 : 200), n = 1 + below(percent(70) ? 3 : 40);
+    world->starved = true;
+    trace("%u allocations fail from number %u on", (unsigned)n, (unsigned)first);
+    weft__alloc_fail_run(first, n);
+}
+
 /* ---- the list */
 
 static const struct {
@@ -425,6 +441,7 @@ static const struct {
     {"run", do_run, {20, 20, 14, 24, 24}},
     {"partner", do_partner, {3, 3, 3, 8, 4}},
     {"time", do_pass, {3, 3, 10, 2, 6}},
+    {"starve", do_starve, {12, 12, 10, 12, 12}}, /* where the world starves */
 };
 enum { KINDS = sizeof actions / sizeof *actions };
 
@@ -450,6 +467,7 @@ void actions_run(const bool *keep) {
     unsigned n = actions_count();
     for (unsigned i = 0; i < KINDS; i++)
         out[i] = percent(20) && actions[i].run != do_dial && actions[i].run != do_run;
+    out[KINDS - 1] = !world->starves;
     for (unsigned i = 0; i < n; i++) {
         if (!keep[i]) continue;
         chance_of(world->seed, i);

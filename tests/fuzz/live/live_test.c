@@ -31,7 +31,7 @@ struct progress {
 };
 
 struct attempt {
-    enum scenario scenario;
+    enum scenario scenario; /* SCENARIOS: each seed has one of them, and its allocations fail */
     uint64_t seed;
     bool keep[ACTIONS_MAX];
 };
@@ -83,7 +83,9 @@ static bool run_one(const struct attempt *a, const char *log, uint64_t reached[R
     if (child == 0) {
         if (log) to_log(log);
         bound_run();
-        world_run(a->seed, a->scenario, a->keep, reached);
+        bool starves = a->scenario == SCENARIOS;
+        enum scenario scenario = starves ? a->seed % SCENARIOS : a->scenario;
+        world_run(a->seed, scenario, starves, a->keep, reached);
         fflush(stdout);
         _exit(0);
     }
@@ -255,3 +257,4 @@ FUZZ(who_holds_the_key_harms_no_other_over_shm, OVER_SHM, 250)
 FUZZ(links_that_survive_are_safe_from_their_peers, SURVIVAL, 400)
 FUZZ(messages_placed_in_parts_are_whole_or_not_there, PLACEMENT, 350)
 FUZZ(lanes_and_rails_are_safe_from_their_peers, LANES, 250)
+FUZZ(workers_without_memory_are_safe_from_their_peers, SCENARIOS, 300)

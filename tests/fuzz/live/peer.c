@@ -1,5 +1,7 @@
 #include "peer.h"
 
+#include <base/alloc.h>
+#include <base/per_thread.h>
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -339,10 +341,13 @@ static void dial_shm(void) {
     size_t len = 0;
     if (!r) abort();
     struct iface_params params = {.up = &raw_up, .owner = p, .worker_id = p->id};
+    struct failing failing = weft__per_thread_get()->failing;
+    weft__alloc_fail_at(0); /* a raw peer has all the memory that it begins with */
     if (weft__reactor_create(world->context, &(struct reactor_params){.seed = 1 + below(1000)},
                              &r->reactor) < 0 ||
         transport_named("shm")->open(r->reactor, &params, &r->iface) < 0)
         wrong("no interface for a raw peer");
+    weft__per_thread_get()->failing = failing;
     const uint8_t *entry = entry_of((const uint8_t *)world->address, "shm", &len);
     p->stage = PEER_UP;
     if (entry && r->iface->ops->connect(r->iface, entry, len, &r->lane) == WEFT_OK)

@@ -1,5 +1,6 @@
 #include "world.h"
 
+#include <base/alloc.h>
 #include <endpoints/core/worker.h>
 #include <inttypes.h>
 #include <stdarg.h>
@@ -143,8 +144,12 @@ static void on_error(weft_ep_t *ep, weft_status_t status, void *arg) {
     if (end->lost) wrong("an endpoint is lost twice");
     end->lost = true;
     trace("an endpoint of worker %u is lost: %s", end->worker, weft_status_name(status));
-    if (end->honest && !world->closing)
+    if (end->honest && !world->closing && !world->starved)
         wrong("an honest endpoint is lost: %s", weft_status_name(status));
+}
+
+bool honest_lost(void) {
+    return world->honest[VICTIM]->lost || world->honest[PARTNER]->lost;
 }
 
 static void on_endpoint(weft_ep_t *ep, void *arg) {
@@ -171,7 +176,7 @@ static void on_am(weft_ep_t *ep, weft_am_t *am, void *arg) {
     struct end *end = ep ? weft_ep_user(ep) : NULL;
     if (end && end->honest) {
         world->pings++;
-        if (weft_am_send(ep, 1, NULL, 0, NULL, 0, NULL) < 0 && !world->closing)
+        if (weft_am_send(ep, 1, NULL, 0, NULL, 0, NULL) < 0 && !world->closing && !world->starved)
             wrong("no answer to the partner");
         return;
     }
@@ -202,6 +207,7 @@ static void on_pong(weft_ep_t *ep, weft_am_t *am, void *arg) {
 static void honest_received(struct op *op) {
     struct message *m = op->message;
     if (op->status == WEFT_ERR_CANCELLED && op->cancelled) return;
+    if (op->status != WEFT_OK && world->starved) return;
     if (op->status != WEFT_OK) wrong("an honest message ends as %s", weft_status_name(op->status));
     if (op->info.len != m->len)
         wrong("an honest message has %zu bytes, not %zu", op->info.len, m->len);
@@ -213,7 +219,8 @@ static void honest_sent(struct op *op) {
     bool given_up = op->message && op->message->receive && op->message->receive->cancelled;
     if (op->status == WEFT_OK || (op->status == WEFT_ERR_CANCELLED && (op->cancelled || given_up)))
         return;
-    if (!world->closing) wrong("an honest send ends as %s", weft_status_name(op->status));
+    if (!world->closing && !world->starved)
+        wrong("an honest send ends as %s", weft_status_name(op->status));
 }
 
 static size_t honest_length(void) {
@@ -259,16 +266,17 @@ void honest_receive(void) {
 }
 
 void honest_ping(void) {
-    if (weft_am_send(world->honest[PARTNER]->ep, 1, NULL, 0, NULL, 0, NULL) < 0)
+    if (weft_am_send(world->honest[PARTNER]->ep, 1, NULL, 0, NULL, 0, NULL) < 0 && !world->starved)
         wrong("the partner cannot send");
 }
 
 static void stream_received(struct op *op) {
     struct end *end = op->end;
     world->receiving = false;
-    if (op->status != WEFT_OK && !world->closing)
+    if (op->status != WEFT_OK && !world->closing && !world->starved)
         wrong("the honest stream ends as %s", weft_status_name(op->status));
-    if (op->status == WEFT_OK && !shape_holds(&op->shape, bytes_of(9, end->stream_in), op->got))
+    if (op->status == WEFT_OK && !world->stream_gap &&
+        !shape_holds(&op->shape, bytes_of(9, end->stream_in), op->got))
         wrong("the honest stream has other bytes");
     end->stream_in += op->got;
 }
@@ -287,6 +295,14 @@ static void stream_receive(struct end *end, size_t len) {
     POST(op, weft_stream_recv(end->ep, op->shape.iov, op->shape.n_iov, &op->got, &with));
 }
 
+/* What was not appended is not waited for, and what comes behind it has other places. */
+static void stream_sent(struct op *op) {
+    honest_sent(op);
+    if (op->status == WEFT_OK) return;
+    world->honest[PARTNER]->stream_out -= op->shape.len - op->got;
+    world->stream_gap = true;
+}
+
 void honest_stream(void) {
     struct end *out = world->honest[PARTNER];
     size_t len = 1 + below(3000);
@@ -294,13 +310,13 @@ void honest_stream(void) {
         out->stream_out - world->honest[VICTIM]->stream_in > 8000)
         return;
     struct op *op = op_new("honest stream");
-    op->ended = honest_sent;
+    op->ended = stream_sent;
     shape_draw(&op->shape, len, (struct shape_wants){0});
     shape_fill(&op->shape, bytes_of(9, out->stream_out));
     trace("the partner adds %zu bytes to its stream at %" PRIu64, len, out->stream_out);
     out->stream_out += len;
     weft_op_t with = op_of(op);
-    POST(op, weft_stream_send(out->ep, op->shape.iov, op->shape.n_iov, &with));
+    POST(op, weft_stream_send_counted(out->ep, op->shape.iov, op->shape.n_iov, &op->got, &with));
     stream_receive(world->honest[VICTIM], 1 + below(2000));
 }
 
@@ -400,12 +416,28 @@ static bool honest_at_rest(void) {
         struct message *m = &world->message[i];
         if (!op_is_over(m->receive) || !op_is_over(m->send)) return false;
     }
-    return world->honest[VICTIM]->stream_in == world->honest[PARTNER]->stream_out;
+    return honest_lost() || world->honest[VICTIM]->stream_in == world->honest[PARTNER]->stream_out;
+}
+
+static void cancel_half(struct op *op) {
+    if (op_is_over(op) || op->cancelled) return;
+    op->cancelled = true;
+    weft_request_cancel(op->request);
+}
+
+/* Half of a message whose other half has ended badly may wait for ever, and so do both when the
+ * connection is lost. */
+static void end_halves(struct message *m) {
+    if (m->receive->cancelled || (op_is_over(m->receive) && m->receive->status < 0) ||
+        honest_lost())
+        cancel_half(m->send);
+    if ((op_is_over(m->send) && m->send->status < 0) || honest_lost()) cancel_half(m->receive);
 }
 
 static bool honest_answered;
 static void honest_is_answered(weft_status_t status, void *arg) {
-    if (status != WEFT_OK) wrong("the partner's last flush ends as %s", weft_status_name(status));
+    if (status != WEFT_OK && !honest_lost())
+        wrong("the partner's last flush ends as %s", weft_status_name(status));
     honest_answered = true;
 }
 static bool has_answer(void) {
@@ -413,20 +445,18 @@ static bool has_answer(void) {
 }
 
 static void rest(void) {
-    for (unsigned i = 0; i < world->n_messages; i++) {
-        struct message *m = &world->message[i];
-        if (!m->receive) receive_message(m);
-        if (m->receive->cancelled && !op_is_over(m->send)) { /* its receive was cancelled */
-            m->send->cancelled = true;
-            weft_request_cancel(m->send->request);
-        }
-    }
+    weft__alloc_fail_at(0);
+    for (unsigned i = 0; i < world->n_messages; i++)
+        if (!world->message[i].receive) receive_message(&world->message[i]);
     for (unsigned i = 0; i < REST_TURNS && !honest_at_rest(); i++) {
         struct end *in = world->honest[VICTIM];
-        if (in->stream_in < world->honest[PARTNER]->stream_out) stream_receive(in, 4000);
+        for (unsigned k = 0; k < world->n_messages; k++) end_halves(&world->message[k]);
+        if (in->stream_in < world->honest[PARTNER]->stream_out && !honest_lost())
+            stream_receive(in, 4000);
         turn_with_time(i, TURN_NS);
     }
     if (!honest_at_rest()) wrong("the honest pair never comes to rest");
+    if (honest_lost()) return;
     honest_answered = false;
     weft_op_t flush = {.done = honest_is_answered, .flags = WEFT_FLUSH_REMOTE};
     weft_status_t st = weft_ep_flush(world->honest[PARTNER]->ep, &flush);
@@ -492,13 +522,15 @@ const char *const reached_name[REACHED] = {"tag.received",     "am.received", "r
                                            "tcp.placed_bytes", "rma.served",  "link.rails",
                                            "link.switches",    "lanes.lost",  "lanes.resumed"};
 
-void world_run(uint64_t seed, enum scenario scenario, const bool *keep, uint64_t reached[REACHED]) {
+void world_run(uint64_t seed, enum scenario scenario, bool starves, const bool *keep,
+               uint64_t reached[REACHED]) {
     talloc_enable_null_tracking();
     size_t blocks = talloc_total_blocks(NULL);
     world = calloc(1, sizeof *world);
     if (!world) abort();
     world->seed = seed;
     world->scenario = scenario;
+    world->starves = starves;
     machine_begin(seed);
     chance_of(seed, 1u << 20);
     world->crude = percent(scenario == PLACEMENT ? 25 : 50);

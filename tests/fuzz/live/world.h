@@ -85,6 +85,9 @@ struct world {
     bool receiving; /* from the honest stream */
     /* raw peers send much that no peer may send; else little, and links live longer */
     bool crude;
+    bool starves;    /* allocations fail at times */
+    bool stream_gap; /* a part of the honest stream was not sent */
+    bool starved;    /* some may have failed: whatever needed memory may have ended */
     bool closing;
 };
 extern struct world *world;
@@ -108,7 +111,8 @@ enum { REACHED = 9 };
 extern const char *const reached_name[REACHED];
 
 /* world.c */
-void world_run(uint64_t seed, enum scenario scenario, const bool *keep, uint64_t reached[REACHED]);
+void world_run(uint64_t seed, enum scenario scenario, bool starves, const bool *keep,
+               uint64_t reached[REACHED]);
 void run_worker(unsigned which, unsigned budget);
 void run_all(unsigned turns);
 struct op *op_new(const char *name);
@@ -121,6 +125,7 @@ void op_answered(struct op *op, weft_status_t status);
     } while (0)
 bool op_is_over(const struct op *op);
 struct end *end_new(weft_ep_t *ep, unsigned worker);
+bool honest_lost(void); /* the pair has lost its connection */
 void honest_send(void);
 void honest_receive(void);
 void honest_ping(void);
