@@ -136,7 +136,7 @@ static struct association *association_new(const weft_associate_params_t *p, wef
     a->wanted = p->lease;
     a->on_lost = p->on_lost;
     a->arg = p->arg;
-    a->way = type == WEFT_OBJECT_CONTEXT ? NOTICE_HERE : NOTICE_WAITS;
+    a->way = NOTICE_WAITS;
     weft__association_init(a);
     return a;
 }

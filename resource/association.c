@@ -189,8 +189,19 @@ static void finish(struct association *a) {
         weft__association_show(worker);
     }
     weft__resource_returned(&left);
+    if (a->ended_p) *a->ended_p = true;
     talloc_free(a);
     if (worker_closed) worker_closed(worker);
+}
+
+/* It is not freed before it is let go, whatever a callback does. */
+static void hold(struct association *a) {
+    atomic_fetch_add(&a->notices, 1);
+}
+
+static void let_go(struct association *a) {
+    atomic_fetch_sub(&a->notices, 1);
+    finish(a);
 }
 
 void weft__association_look(struct association *a) {
@@ -198,10 +209,9 @@ void weft__association_look(struct association *a) {
     if (!ending || a->over) return;
     bool works = a->type != WEFT_OBJECT_CONTEXT;
     if (works && a->kind->drained && !a->kind->drained(a)) return;
-    atomic_fetch_add(&a->notices, 1);
+    hold(a);
     weft__fsm_step(&a->core.fsm, ASSOC_EV_DRAINED);
-    atomic_fetch_sub(&a->notices, 1);
-    finish(a);
+    let_go(a);
 }
 
 static void association_look(struct timer *timer) {
@@ -251,6 +261,7 @@ void weft__association_run(struct posted_notice *notice) {
 }
 
 void weft__association_open(struct association *a) {
+    hold(a);
     pthread_mutex_lock(&a->resource->lock);
     a->way = a->reactor ? NOTICE_OFFERED : NOTICE_HERE;
     for (int what = 0; what < N_NOTICES; what++) {
@@ -262,6 +273,8 @@ void weft__association_open(struct association *a) {
     }
     pthread_mutex_unlock(&a->resource->lock);
     weft__association_take_waiting(a); /* no reactor takes them */
+    weft__association_look(a);
+    let_go(a);
 }
 
 void weft__association_take_waiting(struct association *a) {
@@ -312,7 +325,7 @@ weft_status_t weft__association_disassociate(struct association *a, const weft_o
     weft_status_t st = check_ends(a);
     if (st < 0) return st;
     a->drain_ms = op ? op->deadline_ms : 0;
-    atomic_fetch_add(&a->notices, 1);
+    hold(a);
     weft__fsm_step(&a->core.fsm, ASSOC_EV_DISASSOCIATE);
     weft__association_show(a->worker);
     weft__association_look(a);
@@ -322,8 +335,7 @@ weft_status_t weft__association_disassociate(struct association *a, const weft_o
         a->done_arg = op->arg;
         if (op->request_p) *op->request_p = NULL;
     }
-    atomic_fetch_sub(&a->notices, 1);
-    finish(a);
+    let_go(a);
     return over ? WEFT_OK : WEFT_IN_PROGRESS;
 }
 

@@ -344,30 +344,37 @@ static weft_status_t socket_begin(struct association *a) {
     if (!fd)
         return weft__fail(WEFT_ERR_INVALID_PARAM, "%s has another size", WEFT_RES_WORKER_SOCKET);
     snprintf(uri, sizeof uri, "tcp://@%d", *fd);
-    weft_status_t st = weft_listen(a->object, uri, params, &a->listener);
+    weft_listener_t *listener;
+    weft_status_t st = weft_listen(a->object, uri, params, &listener);
     if (st < 0) return st;
     a->reactor = a->worker->reactor;
-    a->resource->listener = a->listener;
+    weft__association_listens(a, listener);
     return WEFT_OK;
 }
 
 static void socket_drain(struct association *a, weft_status_t status, bool abort) {
-    weft_listener_close(a->listener);
-    a->listener = a->resource->listener = NULL;
+    weft_listener_t *listener = a->listener;
+    weft__association_listens(a, NULL);
+    weft_listener_close(listener);
 }
 
 /* ---- a descriptor to watch ------------------------------------------------------------------- */
 
 enum { EVENTS_AT_ONCE = 64 };
 
-/* Until there is nothing, and the library has armed its descriptor. */
+/* Until there is nothing, and the library has armed its descriptor. It may end the association, of
+ * which nothing is left then. */
 static void make_progress(struct association *a) {
-    for (int i = 0; i < EVENTS_AT_ONCE; i++) {
-        unsigned n = a->events.progress(a->events.arg);
-        if (association_is_draining(&a->core.fsm) || association_is_lost(&a->core.fsm)) return;
-        if (n == 0 && !(a->events.arm && a->events.arm(a->events.arg))) return;
+    bool ended = false, more = true;
+    a->ended_p = &ended;
+    for (int i = 0; i < EVENTS_AT_ONCE && more; i++) {
+        more = a->events.progress(a->events.arg) > 0;
+        if (ended) return;
+        if (!more && a->events.arm) more = a->events.arm(a->events.arg) != 0;
+        if (ended) return;
     }
-    weft__job_post(a->reactor, &a->again);
+    a->ended_p = NULL;
+    if (more && association_is_ready(&a->core.fsm)) weft__job_post(a->reactor, &a->again);
 }
 
 static void events_ready(struct watch *watch, int events) {

@@ -356,6 +356,19 @@ weft_status_t weft_resource_value(weft_resource_t *resource, const char *key, co
     return WEFT_OK;
 }
 
+void weft__association_listens(struct association *a, weft_listener_t *listener) {
+    pthread_mutex_lock(&a->resource->lock);
+    a->listener = listener;
+    pthread_mutex_unlock(&a->resource->lock);
+}
+
 weft_listener_t *weft_resource_listener(weft_resource_t *resource) {
-    return resource ? resource->listener : NULL;
+    weft_listener_t *found = NULL;
+    if (!resource) return NULL;
+    pthread_mutex_lock(&resource->lock);
+    list_for_each(n, &resource->users) {
+        if (!found) found = list_of(n, struct association, of_resource)->listener;
+    }
+    pthread_mutex_unlock(&resource->lock);
+    return found;
 }

@@ -53,7 +53,6 @@ struct weft_resource {
     int channel;                /* to the other process; -1: none */
     struct watch watch;         /* of `channel` */
     struct reactor *watcher;
-    weft_listener_t *listener; /* of SOCKET */
 };
 
 /* What the provider asks of a user. Each is asked once, and needs no memory then. */
@@ -99,11 +98,12 @@ struct association {
 
     /* of the kinds */
     struct lease *lease;
-    weft_listener_t *listener;
-    struct link *link; /* of a connected socket; perhaps gone */
+    weft_listener_t *listener; /* of SOCKET; `lock` of the resource guards it */
+    struct link *link;         /* of a connected socket; perhaps gone */
     weft_events_t events;
     struct watch watch;
     struct job again;
+    bool *ended_p;     /* while its program makes progress: set when it is freed; else NULL */
     weft_team_t *team; /* a team's exchange */
     weft_mpi_t mpi;
     struct endpoint_set *set;
@@ -169,6 +169,8 @@ struct association *weft__resource_user(weft_resource_t *r, const void *object);
 weft_status_t weft__resource_reactor(weft_resource_t *r, const void *object,
                                      struct reactor **reactor_p, weft_worker_t **worker_p);
 bool weft__resource_is_lost(weft_resource_t *r);
+/* The listener of an association on a SOCKET; NULL: none any more. */
+void weft__association_listens(struct association *a, weft_listener_t *listener);
 /* A call of the provider's `notify` will follow: the resource is kept until then. */
 void weft__resource_post(weft_resource_t *r);
 /* That call. There is none after the release. */

@@ -111,7 +111,8 @@ typedef struct {
 /* A descriptor that is readable while there is work, and the function that does the work. */
 typedef struct weft_events {
     int fd;
-    /* Called on the worker's thread when `fd` is readable. Returns how many events it handled. */
+    /* Called on the worker's thread when `fd` is readable. Returns how many events it handled. It
+     * may disassociate the worker, and is not called again then. */
     unsigned (*progress)(void *arg);
     /*
      * Optional: called when `progress` found nothing, before the worker sleeps. Not 0: there is
@@ -239,7 +240,7 @@ WEFT_API weft_status_t weft_resource_release(weft_resource_t *resource);
  * user). The users that are left then lose it (weft_resource_lose). New associations are refused
  * from now on (NOT_SHAREABLE). Completion, on the provider's worker if one is named: no object uses
  * the resource. Returns WEFT_OK if none does. Errors: UNSUPPORTED for op->completion; BUSY while an
- * earlier call is in progress.
+ * earlier call with an op->done is in progress.
  */
 WEFT_API weft_status_t weft_resource_withdraw(weft_resource_t *resource, const weft_op_t *op);
 
@@ -406,8 +407,8 @@ WEFT_API const char *weft_association_state(weft_context_t *context, weft_object
                                             const void *object);
 
 /*
- * The listener of an associated SOCKET (weft_listener_uri). NULL: none. The library closes it with
- * the association.
+ * The listener of an associated SOCKET (weft_listener_uri); of several workers', one of them. NULL:
+ * none. The library closes it with the association.
  */
 WEFT_API weft_listener_t *weft_resource_listener(weft_resource_t *resource);
 

@@ -501,6 +501,38 @@ static void release_when_lost(weft_resource_t *resource, weft_resource_event_t e
     *(weft_status_t *)arg = weft_resource_release(resource);
 }
 
+/* The provider finds out in `acquire`: the association is made, and lost at once. */
+static weft_status_t acquire_and_lose(weft_resource_t *resource, const weft_resource_value_t *value,
+                                      void *arg) {
+    weft_resource_lose(resource);
+    return WEFT_OK;
+}
+
+TEST(a_resource_that_is_lost_while_it_is_acquired_is_lost_to_its_user) {
+    for (int of_context = 0; of_context < 2; of_context++) {
+        struct scene s;
+        scene_up(&s, "self");
+        weft_resource_value_t values[] = {{"A", "1", 2}, VALUE(WEFT_RES_WORKER_HANDLE, s.two.a)};
+        weft_resource_params_t params = {.kind = WEFT_RESOURCE_WORKER,
+                                         .values = values,
+                                         .n_values = 2,
+                                         .provider = {.acquire = acquire_and_lose}};
+        weft_resource_t *resource;
+        CHECK_EQ(weft_resource_describe(&params, &resource), 0);
+        weft_associate_params_t lost = {.resource = resource, .on_lost = on_lost, .arg = &s};
+        CHECK_EQ(of_context
+                     ? weft_associate_resources(s.context, WEFT_OBJECT_CONTEXT, &lost, s.context)
+                     : weft_associate_resources(s.context, WEFT_OBJECT_WORKER, &lost, s.worker),
+                 0);
+        UNTIL(&s.two, s.lost == 1);
+        CHECK_EQ(s.lost_status, WEFT_ERR_RESOURCE_LOST);
+        weft_resource_info_t info = {.n_users = 1};
+        UNTIL(&s.two, weft_resource_info(resource, &info) == WEFT_OK && !info.n_users);
+        CHECK_EQ(weft_resource_release(resource), 0);
+        scene_down(&s);
+    }
+}
+
 TEST(a_provider_that_is_notified_of_a_loss_may_release_the_resource) {
     weft_status_t released = WEFT_ERR_INTERNAL;
     weft_resource_t *resource;

@@ -391,6 +391,32 @@ TEST(a_listening_socket_of_the_program_is_adopted_and_given_back) {
     two_down(&t);
 }
 
+/* Each has a listener on it. */
+TEST(a_listening_socket_of_two_workers_has_a_listener_until_the_last_returns_it) {
+    struct two t;
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    CHECK(bind(fd, (struct sockaddr *)&at, sizeof at) == 0 && listen(fd, 8) == 0);
+    two_workers(&t, "tcp", NULL, 0);
+    weft_resource_value_t value = VALUE(WEFT_RES_WORKER_SOCKET, fd);
+    for (int first = 0; first < 2; first++) {
+        weft_worker_t *both[] = {t.a, t.b};
+        weft_resource_t *resource = describe(WEFT_RESOURCE_SOCKET, &value, 1);
+        CHECK(weft_resource_listener(resource) == NULL);
+        for (int i = 0; i < 2; i++)
+            CHECK_EQ(associate(t.context, WEFT_OBJECT_WORKER, resource, both[i]), 0);
+        CHECK(weft_resource_listener(resource) != NULL);
+        CHECK_EQ(weft_disassociate_resources(resource, both[first], NULL), 0);
+        weft_listener_t *left = weft_resource_listener(resource);
+        CHECK(left && strncmp(weft_listener_uri(left), "tcp://127.0.0.1:", 16) == 0);
+        CHECK_EQ(weft_disassociate_resources(resource, both[!first], NULL), 0);
+        CHECK(weft_resource_listener(resource) == NULL);
+        CHECK_EQ(weft_resource_release(resource), 0);
+    }
+    close(fd);
+    two_down(&t);
+}
+
 /* ---- a connected socket ---------------------------------------------------------------------- */
 
 static int connected_to(const char *uri) {
@@ -534,6 +560,37 @@ TEST(another_library_makes_progress_by_its_descriptor_in_the_workers_loop) {
     CHECK_EQ(weft_disassociate_resources(resource, t.a, NULL), 0);
     CHECK_EQ(weft_resource_release(resource), 0);
     close(engine.fd);
+    two_down(&t);
+}
+
+/* It ends its own association, in a turn of the worker, and the resource with it. */
+struct quitter {
+    int fd, calls;
+    weft_resource_t *resource;
+    weft_worker_t *worker;
+};
+static unsigned quitter_progress(void *arg) {
+    struct quitter *q = arg;
+    q->calls++;
+    CHECK_EQ(weft_disassociate_resources(q->resource, q->worker, NULL), 0);
+    CHECK_EQ(weft_resource_release(q->resource), 0);
+    return 1;
+}
+
+TEST(a_library_may_leave_the_worker_in_its_progress) {
+    struct two t;
+    struct quitter q = {.fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)};
+    weft_events_t events = {.fd = q.fd, .progress = quitter_progress, .arg = &q};
+    two_workers(&t, "self", NULL, 0);
+    weft_resource_value_t value = VALUE(WEFT_RES_WORKER_EVENTS, events);
+    q.resource = describe(WEFT_RESOURCE_EVENTS, &value, 1);
+    q.worker = t.a;
+    CHECK_EQ(associate(t.context, WEFT_OBJECT_WORKER, q.resource, t.a), 0);
+    UNTIL(&t, q.calls);
+    CHECK_EQ(eventfd_write(q.fd, 1), 0);
+    for (int i = 0; i < 100; i++) two_turn(&t);
+    CHECK_EQ(q.calls, 1); /* it is not asked any more */
+    close(q.fd);
     two_down(&t);
 }
 
