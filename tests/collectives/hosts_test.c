@@ -256,11 +256,18 @@ static void be_member(struct page *page, uint32_t rank) {
     const weft_setting_t settings[] = {{"tcp.bind", address},
                                        {"tcp.insecure", "yes"},
                                        {"shm.directory", sockets},
+                                       /* sixteen at once on few cores, maybe a tenth as fast */
+                                       {"connect.timeout", "100s"},
+                                       {"tcp.handshake_timeout", "100s"},
+                                       {"team.timeout", "100s"},
+                                       {"close.timeout", "20s"},
                                        {"coll.algorithms", "alltoallv:=hierarchy"}};
     snprintf(address, sizeof address, "10.88.%u.2", host_of(rank) + 1);
     alarm(120);
-    MUST(weft_context_create(&(weft_context_params_t){.settings = settings, .n_settings = 4},
-                             &p.context) == WEFT_OK,
+    MUST(weft_context_create(
+             &(weft_context_params_t){.settings = settings,
+                                      .n_settings = sizeof settings / sizeof *settings},
+             &p.context) == WEFT_OK,
          30);
     MUST(weft_worker_create(p.context, &(weft_worker_params_t){.transports = "self,shm,tcp"},
                             &p.worker) == WEFT_OK,
