@@ -1,7 +1,9 @@
-/* Reads the NUMA node of a device from sysfs. */
+/* Reads the NUMA nodes of devices and processors from sysfs. */
 #include "numa.h"
 
+#include <dirent.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,4 +20,24 @@ int weft__device_node(const char *class, const char *device) {
     if (read(fd, text, sizeof text - 1) > 0) node = (int)strtol(text, NULL, 10);
     close(fd);
     return node < 0 ? -1 : node;
+}
+
+static int first_processor(void) {
+    cpu_set_t cpus;
+    if (sched_getaffinity(0, sizeof cpus, &cpus) < 0) return -1;
+    for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
+        if (CPU_ISSET(cpu, &cpus)) return cpu;
+    return -1;
+}
+
+/* The folder of a processor has one entry "node" with the number of its node. */
+int weft__own_node(const char *processors) {
+    char path[256];
+    int node = -1, cpu = first_processor();
+    if (snprintf(path, sizeof path, "%s/cpu%d", processors, cpu) >= (int)sizeof path) return -1;
+    DIR *folder = cpu < 0 ? NULL : opendir(path);
+    for (const struct dirent *at; folder && (at = readdir(folder));)
+        if (sscanf(at->d_name, "node%d", &node) == 1) break;
+    if (folder) closedir(folder);
+    return node;
 }

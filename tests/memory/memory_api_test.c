@@ -4,6 +4,7 @@
 #include <tests/support/rma_peers.h>
 
 #include <fcntl.h>
+#include <sched.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 
@@ -138,6 +139,25 @@ TEST(a_device_is_where_the_kernel_reports_it) {
     CHECK_EQ(weft__device_node(dir, "card2"), -1);
     CHECK_EQ(weft__device_node(dir, "../card0"), -1);
     CHECK_EQ(weft__device_node(dir, ""), -1);
+    snprintf(command, sizeof command, "rm -r %s", dir);
+    CHECK_EQ(system(command), 0);
+}
+
+TEST(a_process_is_where_its_first_processor_is) {
+    char dir[] = "/tmp/weft-nodes-XXXXXX", path[300], command[300];
+    cpu_set_t cpus;
+    int first = 0;
+    CHECK_EQ(sched_getaffinity(0, sizeof cpus, &cpus), 0);
+    while (!CPU_ISSET(first, &cpus)) first++;
+    CHECK(mkdtemp(dir));
+    CHECK_EQ(weft__own_node(dir), -1); /* no such processor */
+    snprintf(path, sizeof path, "%s/cpu%d", dir, first);
+    CHECK_EQ(mkdir(path, 0700), 0);
+    CHECK_EQ(weft__own_node(dir), -1); /* which has no node */
+    strcat(path, "/node7");
+    CHECK_EQ(mkdir(path, 0700), 0);
+    CHECK_EQ(weft__own_node(dir), 7);
+    CHECK(weft__own_node(PROCESSORS) >= -1);
     snprintf(command, sizeof command, "rm -r %s", dir);
     CHECK_EQ(system(command), 0);
 }

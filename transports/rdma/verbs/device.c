@@ -1,6 +1,7 @@
 /* Finds a device, opens it for a worker, and detects its removal. */
 #include "device.h"
 
+#include <base/numa.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stddef.h>
@@ -352,10 +353,31 @@ static bool is_wanted(const char *wanted, const char *name, unsigned *port_p) {
     return !*wanted || (strlen(name) == len && memcmp(name, wanted, len) == 0);
 }
 
+/* "near": those beside the first processor of this process come before the others. */
+static bool comes_in(int pass, bool near, const char *name, int node) {
+    bool beside = near && node >= 0 && weft__device_node(DEVICE_CLASS, name) == node;
+    return near ? beside == (pass == 0) : pass == 0;
+}
+
+static weft_status_t open_one_of(struct reactor *r, struct ibv_device **list, int n,
+                                 const char *wanted, struct rd_device **device_p) {
+    bool near = strcmp(wanted, "near") == 0;
+    int node = near ? weft__own_node(PROCESSORS) : -1;
+    for (int i = 0; i < 2 * n; i++) {
+        unsigned port = 0;
+        const char *name = ibv_get_device_name(list[i % n]);
+        if (!comes_in(i / n, near, name, node) || (!near && !is_wanted(wanted, name, &port)))
+            continue;
+        weft_status_t st = open_one(r, list[i % n], port, device_p);
+        if (st == WEFT_OK || st == WEFT_ERR_NO_MEMORY) return st;
+    }
+    return WEFT_ERR_UNSUPPORTED;
+}
+
 static weft_status_t open_first(struct reactor *r, struct rd_device **device_p) {
     const char *wanted = weft__setting_str(weft__reactor_context(r), SETTING_RDMA_DEVICE);
     int n = 0;
-    weft_status_t st = weft__rd_verbs_load(), last = WEFT_OK;
+    weft_status_t st = weft__rd_verbs_load();
     if (st < 0) {
         weft__log(weft__reactor_context(r), WEFT_LOG_INFO, "rdma",
                   "RDMA's libraries cannot be loaded");
@@ -371,12 +393,7 @@ static weft_status_t open_first(struct reactor *r, struct rd_device **device_p) 
     struct ibv_device **list = ibv_get_device_list(&n);
     st = WEFT_ERR_UNSUPPORTED;
     if (n == 0) weft__fail(st, "there is no RDMA device");
-    for (int i = 0; list && i < n && st != WEFT_OK; i++) {
-        unsigned port;
-        if (!is_wanted(wanted, ibv_get_device_name(list[i]), &port)) continue;
-        last = open_one(r, list[i], port, device_p);
-        if (last == WEFT_OK || last == WEFT_ERR_NO_MEMORY) st = last;
-    }
+    if (list) st = open_one_of(r, list, n, wanted, device_p);
     if (list) ibv_free_device_list(list);
     if (st == WEFT_ERR_UNSUPPORTED) {
         weft__log(weft__reactor_context(r), WEFT_LOG_INFO, "rdma", "%s",
