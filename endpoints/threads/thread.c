@@ -31,7 +31,7 @@ struct held_am {
     bool released; /* it was kept, and has been released */
     struct wire_rts rts;
     size_t size;  /* the keeper may write here once the message is delivered */
-    char bytes[]; /* the header, then the data */
+    char bytes[]; /* the header, then the data, or what an offer says of device memory */
 };
 
 _Static_assert(offsetof(struct held_am, bytes) == offsetof(struct held_am, size) + sizeof(size_t),
@@ -142,7 +142,9 @@ static void hold_am(weft_ep_t *ep, weft_am_t *am, void *arg) {
     struct weft_worker *worker = arrival->worker;
     struct worker_thread *t = worker->driver.thread;
     unsigned id = (unsigned)((struct am_handler *)arg - t->handlers);
-    size_t data_len = arrival->offer ? 0 : am->len, size = am->header_len + data_len;
+    const struct wire_rts *offer = arrival->offer;
+    const void *behind = offer ? offer->device : am->data; /* the header */
+    size_t behind_len = offer ? offer->device_len : am->len, size = am->header_len + behind_len;
     struct held_am *held = weft__alloc(worker, sizeof *held + size, "struct held_am");
     if (!held) {
         worker->count->am_dropped++;
@@ -156,14 +158,16 @@ static void hold_am(weft_ep_t *ep, weft_am_t *am, void *arg) {
     held->size = size;
     held->am = (weft_am_t){.header = held->bytes,
                            .header_len = am->header_len,
-                           .data = arrival->offer ? NULL : held->bytes + am->header_len,
-                           .len = am->len};
+                           .data = offer ? NULL : held->bytes + am->header_len,
+                           .len = am->len,
+                           .memory = am->memory};
     if (am->header_len) memcpy(held->bytes, am->header, am->header_len);
-    if (data_len) memcpy(held->bytes + am->header_len, am->data, data_len);
-    if (arrival->offer) {
+    if (behind_len) memcpy(held->bytes + am->header_len, behind, behind_len);
+    if (offer) {
         held->offered = true;
-        held->rts = *arrival->offer;
+        held->rts = *offer;
         held->rts.header = held->bytes;
+        held->rts.device = behind_len ? held->bytes + am->header_len : NULL;
         arrival->taken = true;
     }
     list_append(&t->held, &held->queued);
