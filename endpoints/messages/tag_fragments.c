@@ -129,10 +129,12 @@ static void gather_fragments(struct weft_ep *ep, struct weft_tag_message *messag
     if (message->came < message->len) return;
     list_remove(&message->in_order);
     struct weft_request *req = weft__match_posted(&worker->match, message->tag);
-    if (req)
-        weft__request_take(req, weft__tag_receive_message(req, message));
-    else
+    if (!req) {
         weft__match_add(&worker->match, message);
+        return;
+    }
+    weft_status_t st = weft__tag_receive_message(req, message);
+    if (st != WEFT_IN_PROGRESS) weft__request_take(req, st);
 }
 
 /* The receive is this message's from now on. */
