@@ -1,7 +1,8 @@
 /*
  * A large tagged message that crosses whole, and whose receive is posted when its head is here: the
  * lane writes it where it belongs. It is received when all of it is there. Should its lane break
- * before, the receive is posted again, where it stood: the message comes again, or never.
+ * before, the receive is posted again, where it stood: the message comes again, or never. It takes
+ * another one that has come meanwhile.
  */
 #include <base/counters.h>
 
@@ -14,10 +15,22 @@
 /* Shorter ones come many to a read, which costs less than their copies. */
 enum { TAG_PLACE_LEAST = 32 << 10 };
 
+/* Another message for it may have come since its own was matched: no other receive took that one.
+ */
+static void match_unexpected(struct weft_request *req) {
+    struct match *m = &req->worker->match;
+    struct weft_tag_message *message = weft__match_unexpected(m, req->match.tag, req->match.mask);
+    if (!message) return;
+    list_remove(&req->queued);
+    weft_status_t st = weft__tag_receive_message(req, message);
+    if (st != WEFT_IN_PROGRESS) weft__request_finish(req, st);
+}
+
 static void post_again(struct weft_request *req) {
     struct weft_ep *ep = req->ep;
     weft__request_bind(req, NULL);
     weft__match_again(&req->worker->match, req);
+    match_unexpected(req);
     weft__ep_request_left(ep);
 }
 

@@ -285,6 +285,44 @@ TEST(receives_whose_messages_break_off_together_are_posted_in_their_order) {
     }
 }
 
+/* One that came while the receive was another's waits for it: no other receive may come. */
+TEST(a_receive_whose_message_breaks_off_takes_one_that_came_meanwhile) {
+    enum { WHOLE, OFFERED, TOO_LONG, WAYS };
+    for (unsigned way = 0; way < WAYS; way++) {
+        struct two t, other;
+        struct receive r;
+        struct tally sent = {0}, also = {0};
+        static char text[2 * ROOM];
+        size_t len = way == TOO_LONG ? sizeof text : 100;
+        weft_op_t op = {
+            .done = tally, .arg = &also, .flags = way == OFFERED ? WEFT_AM_RENDEZVOUS : 0};
+        two_with(&t, &short_queue, 1);
+        other = t;
+        CHECK_EQ(
+            weft_worker_create(t.context, &(weft_worker_params_t){.transports = "tcp"}, &third), 0);
+        other.a = third;
+        two_dial(&other);
+        t.back = NULL;
+        UNTIL_THREE(&t, t.back);
+        post(&t, &r, 0, 7, 0xff);
+        send_long(&t, 7, LONG, &sent);
+        half_way(&t, &r);
+        pattern(text, len, 3);
+        CHECK(weft_tag_send(other.ep, 0x107, &(weft_iov_t){text, len}, 1, &op) >= 0);
+        UNTIL(&other, weft_tag_probe(two_b(&t), 0x107, UINT64_MAX, NULL) == WEFT_OK);
+        CHECK(places(&r));
+        shutdown(tcp_lane(t.ep->link->lane)->watch.fd, SHUT_RDWR);
+        UNTIL_THREE(&t, r.got.calls && t.errors);
+        CHECK_EQ(r.got.status, way == TOO_LONG ? WEFT_ERR_TRUNCATED : WEFT_OK);
+        CHECK_EQ(r.info.tag, 0x107);
+        CHECK_EQ(r.info.len, len);
+        CHECK(is_pattern(into[0], len < ROOM ? len : ROOM, 3));
+        weft_worker_destroy(third);
+        two_down(&t);
+        CHECK_EQ(r.got.calls, 1);
+    }
+}
+
 TEST(a_message_whose_connections_die_while_it_places_comes_again_to_the_same_receive) {
     enum { KILLS = 8 };
     struct two t;
