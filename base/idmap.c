@@ -26,11 +26,13 @@ static weft_status_t grow_idmap(const void *parent, struct idmap *map) {
     return WEFT_OK;
 }
 
+weft_status_t weft__idmap_reserve(const void *parent, struct idmap *map) {
+    return map->n_free ? WEFT_OK : grow_idmap(parent, map);
+}
+
 weft_status_t weft__idmap_add(const void *parent, struct idmap *map, void *object, uint32_t *id_p) {
-    if (map->n_free == 0) {
-        weft_status_t st = grow_idmap(parent, map);
-        if (st < 0) return st;
-    }
+    weft_status_t st = weft__idmap_reserve(parent, map);
+    if (st < 0) return st;
     struct idmap_slot *slot = &map->slot[map->first_free];
     map->first_free = slot->next;
     map->n_free--;

@@ -21,6 +21,8 @@ struct idmap {
     uint32_t size, n_free, first_free, last_free;
 };
 
+/* The next weft__idmap_add cannot fail. Errors: as there. */
+weft_status_t weft__idmap_reserve(const void *parent, struct idmap *map);
 /* Ids are never 0. WEFT_ERR_NO_MEMORY, or WEFT_ERR_TOO_BIG beyond a million objects. */
 weft_status_t weft__idmap_add(const void *parent, struct idmap *map, void *object, uint32_t *id_p);
 void weft__idmap_remove(struct idmap *map, uint32_t id);

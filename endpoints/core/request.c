@@ -134,6 +134,10 @@ weft_status_t weft__request_name(struct weft_request *req) {
     return weft__idmap_add(req->worker, &req->worker->requests, req, &req->id);
 }
 
+weft_status_t weft__request_reserve_name(struct weft_worker *worker) {
+    return weft__idmap_reserve(worker, &worker->requests);
+}
+
 void weft__request_forget_name(struct weft_request *req) {
     if (req->id) weft__idmap_remove(&req->worker->requests, req->id);
     req->id = 0;

@@ -202,6 +202,8 @@ void weft__request_discard(struct weft_request *req);
 weft_status_t weft__request_iov(struct weft_request *req, const weft_iov_t *iov, size_t n_iov);
 /* Gives it an id for the wire. */
 weft_status_t weft__request_name(struct weft_request *req);
+/* The next request that is named gets its id without memory. */
+weft_status_t weft__request_reserve_name(struct weft_worker *worker);
 /* What a peer still says of it is of no request. */
 void weft__request_forget_name(struct weft_request *req);
 /* Accepts the operation with its endpoint (may be NULL), descriptor and deadline. Returns

@@ -447,6 +447,11 @@ static weft_status_t receive_by_request(weft_am_t *am, const weft_iov_t *iov, si
         return st;
     }
     if (!arrival->offer) return receive_here(req, arrival->ep, am, op);
+    st = weft__request_reserve_name(arrival->worker); /* the fetch needs no memory then */
+    if (st < 0) {
+        weft__request_discard(req);
+        return st;
+    }
     req->len = am->len;
     req->peer_id = arrival->offer->request;
     req->recv.remote = arrival->offer->address;

@@ -284,7 +284,8 @@ weft_status_t weft__tag_receive_message(struct weft_request *req,
                                   .address = message->remote,
                                   .device = message->device_len ? message->bytes : NULL,
                                   .device_len = message->device_len};
-    weft_status_t st;
+    weft_status_t st = message->offer ? weft__request_reserve_name(worker) : WEFT_OK;
+    if (st < 0) return st;
     fill_tag(req->match.info_p, message->tag, message->len, ep);
     if (req->match.info_p) req->match.info_p->memory = message->memory;
     if (message->offer && !message->ep)

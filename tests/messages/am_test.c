@@ -1,4 +1,5 @@
 /* Active messages arrive whole, in order, at their handler, whatever their size. */
+#include <base/alloc.h>
 #include <inttypes.h>
 #include <tests/support/worker_pair.h>
 
@@ -189,6 +190,45 @@ static void keep_warning(weft_log_level_t level, const char *room, const char *l
     if (level != WEFT_LOG_WARN || !strstr(line, "refused an active message")) return;
     w->n++;
     snprintf(w->last, sizeof w->last, "%s", line);
+}
+
+struct scarce {
+    char into[100000];
+    int refused;
+    struct tally done;
+};
+static void on_scarce(weft_ep_t *ep, weft_am_t *am, void *arg) {
+    struct scarce *c = arg;
+    weft_iov_t in = {c->into, sizeof c->into};
+    weft_status_t st = WEFT_ERR_NO_MEMORY;
+    for (uint64_t k = 1; st == WEFT_ERR_NO_MEMORY; k++) {
+        weft__alloc_fail_at(k);
+        st = weft_am_recv(am, &in, 1, OP(&c->done));
+        weft__alloc_fail_at(0);
+        c->refused += st == WEFT_ERR_NO_MEMORY;
+    }
+    if (st != WEFT_IN_PROGRESS) tally(st, &c->done);
+}
+
+/* A handler that was refused for lack of memory may try again. */
+TEST_EACH(a_receive_that_is_refused_for_lack_of_memory_leaves_the_payload) {
+    static struct scarce c;
+    static char big[100000];
+    struct two t;
+    struct tally s = {0};
+    weft_op_t op = {.done = tally, .arg = &s, .flags = WEFT_AM_RENDEZVOUS};
+    memset(&c, 0, sizeof c);
+    two_up(&t, transport);
+    CHECK_EQ(weft_am_handler_set(two_b(&t), 1, on_scarce, &c), 0);
+    pattern(big, sizeof big, 5);
+    CHECK_EQ(weft_am_send(t.ep, 1, NULL, 0, &(weft_iov_t){big, sizeof big}, 1, &op),
+             WEFT_IN_PROGRESS);
+    UNTIL(&t, s.calls && c.done.calls);
+    CHECK(c.refused > 0);
+    CHECK_EQ(c.done.status, WEFT_OK);
+    CHECK_EQ(s.status, WEFT_OK);
+    CHECK(is_pattern(c.into, sizeof c.into, 5));
+    two_down(&t);
 }
 
 /* Which message, whose, and why. */

@@ -1,4 +1,5 @@
 /* Tagged messages find their receives, in the order sent and posted, early or late. */
+#include <base/alloc.h>
 #include <endpoints/core/endpoint.h>
 #include <tests/support/worker_pair.h>
 
@@ -411,6 +412,40 @@ TEST_EACH(a_taken_message_that_its_sender_takes_back_is_cancelled) {
     CHECK_EQ(st < 0 ? st : r.status, WEFT_ERR_CANCELLED);
     CHECK_EQ(t.errors + t.back_errors, 0);
     two_down(&t);
+}
+
+/* A call that is refused for lack of memory leaves the message, and its sender, as they are. */
+TEST_EACH(a_receive_that_is_refused_for_lack_of_memory_takes_nothing) {
+    static char big[100000], into[100000];
+    for (int taken = 0; taken < 2; taken++) {
+        struct two t;
+        struct tally s = {0}, r = {0};
+        weft_iov_t out = {big, sizeof big}, in = {into, sizeof into};
+        weft_tag_message_t *message = NULL;
+        weft_status_t st = WEFT_ERR_NO_MEMORY;
+        weft_op_t op = {.done = tally, .arg = &s, .flags = WEFT_AM_RENDEZVOUS};
+        two_up(&t, transport);
+        pattern(big, sizeof big, 5);
+        memset(into, 0, sizeof into);
+        CHECK_EQ(weft_tag_send(t.ep, 9, &out, 1, &op), WEFT_IN_PROGRESS);
+        UNTIL(&t, weft_tag_probe(two_b(&t), 9, UINT64_MAX, NULL) == WEFT_OK);
+        if (taken) CHECK_EQ(weft_tag_take(two_b(&t), 9, UINT64_MAX, NULL, &message), WEFT_OK);
+        uint64_t k = 0;
+        while (st == WEFT_ERR_NO_MEMORY) {
+            weft__alloc_fail_at(++k);
+            st = taken ? weft_tag_message_recv(two_b(&t), message, &in, 1, OP(&r))
+                       : weft_tag_recv(two_b(&t), 9, UINT64_MAX, &in, 1, NULL, OP(&r));
+            weft__alloc_fail_at(0);
+            for (int i = 0; i < 20; i++) two_turn(&t);
+            if (st == WEFT_ERR_NO_MEMORY) CHECK_EQ(s.calls + r.calls, 0);
+        }
+        CHECK(k > 1);
+        CHECK(st == WEFT_OK || st == WEFT_IN_PROGRESS);
+        UNTIL(&t, s.calls && (st == WEFT_OK || r.calls));
+        CHECK(s.status == WEFT_OK && r.status == WEFT_OK);
+        CHECK(is_pattern(into, sizeof into, 5));
+        two_down(&t);
+    }
 }
 
 /* Those that wait for credit are older than those that wait for the lane. */
