@@ -418,7 +418,8 @@ weft_status_t weft_ep_is_connected(const weft_ep_t *ep, const void *address, siz
     const struct link *link = ep->link;
     if (!link || link->peer != to.worker || link_is_over(&link->core.fsm))
         return WEFT_ERR_NOT_FOUND;
-    return ep_is_ready(&ep->core.fsm) ? WEFT_OK : WEFT_IN_PROGRESS;
+    if (ep_is_connecting(&ep->core.fsm)) return WEFT_IN_PROGRESS;
+    return ep->core.peer ? WEFT_OK : WEFT_ERR_NOT_FOUND; /* its half has gone */
 }
 
 weft_status_t weft_ep_has_room(const weft_ep_t *ep) {

@@ -225,8 +225,9 @@ WEFT_API weft_status_t weft_ep_describe_sized(size_t info_size, weft_ep_t *ep,
  * Returns whether the endpoint leads to the worker with that address (weft_worker_address):
  * - WEFT_OK: yes, and the peer has answered;
  * - WEFT_IN_PROGRESS: it is being connected to it;
- * - WEFT_ERR_NOT_FOUND: it leads to another worker, or has no connection. Also for an endpoint
- *   opened by a URI whose peer has not answered, because its worker is not known yet;
+ * - WEFT_ERR_NOT_FOUND: it leads to another worker, has no connection, or was lost, for example
+ *   because the peer has closed it. Also for an endpoint opened by a URI whose peer has not
+ *   answered, because its worker is not known yet;
  * - WEFT_ERR_ADDRESS: the bytes are not an address. The worker of a restarted process is another
  *   worker.
  *

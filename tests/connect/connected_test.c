@@ -46,6 +46,36 @@ TEST(an_endpoint_reports_whether_it_leads_to_a_worker) {
     pair_end(&p);
 }
 
+static void count_closed(weft_status_t status, void *arg) {
+    ++*(int *)arg;
+}
+
+/* The connection stays a while, and other endpoints use it; this one does not any more. */
+TEST(an_endpoint_that_was_lost_or_closes_leads_to_no_worker) {
+    struct pair p;
+    int closed[2] = {0};
+    pair_begin(&p, "tcp", NULL, 0, NULL, 0);
+    pair_up(&p, NULL);
+    weft_ep_t *flow = p.flow[1].ep, *ep = by_address(&p, p.worker[0], p.worker[1]);
+    UNTIL(&p, p.flow[1].ep != flow);
+    weft_ep_t *back = p.flow[1].ep;
+    p.flow[1].ep = flow;
+    CHECK_EQ(weft_ep_close(back, WEFT_CLOSE_FLUSH,
+                           &(weft_op_t){.done = count_closed, .arg = &closed[0]}),
+             WEFT_IN_PROGRESS);
+    CHECK_EQ(leads_to(back, p.worker[0]), WEFT_OK);
+    UNTIL(&p, p.errors == 1 && closed[0]);
+    CHECK_EQ(leads_to(ep, p.worker[1]), WEFT_ERR_NOT_FOUND);
+    CHECK_EQ(leads_to(p.flow[0].ep, p.worker[1]), WEFT_OK);
+    CHECK_EQ(
+        weft_ep_close(ep, WEFT_CLOSE_FLUSH, &(weft_op_t){.done = count_closed, .arg = &closed[1]}),
+        WEFT_IN_PROGRESS);
+    CHECK_EQ(leads_to(ep, p.worker[1]), WEFT_ERR_NOT_FOUND);
+    UNTIL(&p, closed[1]);
+    p.errors = 0;
+    pair_end(&p);
+}
+
 TEST(a_link_dialed_by_uri_is_joined_by_address) {
     struct pair p;
     pair_begin(&p, "tcp", NULL, 0, NULL, 0);
