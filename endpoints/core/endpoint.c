@@ -126,6 +126,12 @@ static void wire_of_open(const struct weft_ep *ep, struct wire_message *m) {
     weft__wire_open(m, open);
 }
 
+/* An endpoint that the peer opened, and the CLOSE of an ACCEPT that came too late: the peer can
+ * cause as many as it likes. */
+static bool is_answer(const struct weft_ep *ep) {
+    return ep->accepted || ep_is_lost(&ep->core.fsm);
+}
+
 static void send_one(struct weft_ep *ep, enum wire_id id) {
     struct wire_message m;
     if (!ep->link) return;
@@ -137,7 +143,7 @@ static void send_one(struct weft_ep *ep, enum wire_id id) {
         break;
     default: weft__wire_one(&m, WIRE_CLOSE, ep->core.peer); break;
     }
-    (ep->accepted ? weft__link_answer : weft__link_control)(ep->link, &m);
+    (is_answer(ep) ? weft__link_answer : weft__link_control)(ep->link, &m);
 }
 
 static bool is_posted_on(struct weft_ep *ep) {

@@ -67,6 +67,31 @@ TEST_WIRES(accepting_what_was_not_opened_and_not_reading_costs_the_link) {
     costs_the_link(transport, &m);
 }
 
+/* The program may keep a lost endpoint for as long as it likes. */
+TEST_WIRES(accepting_what_was_given_up_and_not_reading_costs_the_link) {
+    struct wire_message m;
+    weft_setting_t few[] = {{"peer.max_answers", "64k"}, {"tcp.local_queue", "64k"}};
+    struct tally closed = {0};
+    struct two t = {0};
+    raw_open(&raw, transport, few, 2);
+    weft_ep_t *ep = raw_be_dialed(
+        &raw, transport,
+        &(weft_ep_params_t){.on_error = two_on_error, .arg = &t, .connect_timeout_ms = 200});
+    weft__wire_hello(&m, (struct wire_hello){.version = WIRE_VERSION, .worker = RAW_ID});
+    CHECK(send_message(&raw, &m));
+    struct wire_open open = raw_is_opened(&raw);
+    RAW_UNTIL(&raw, t.errors);
+    CHECK_EQ(t.error, WEFT_ERR_TIMED_OUT);
+    CHECK_EQ(raw.lane->ops->pause(raw.lane, true), WEFT_OK);
+    weft__wire_accept(&m, (struct wire_accept){.ep = open.from, .from = 0x00100009});
+    CHECK(ask_deaf(&m, ASKS) < MOST);
+    if (raw.lane && !raw.down) CHECK_EQ(raw.lane->ops->pause(raw.lane, false), WEFT_OK);
+    RAW_UNTIL(&raw, raw.down);
+    CHECK_EQ(weft_ep_close(ep, WEFT_CLOSE_ABORT, OP(&closed)), WEFT_IN_PROGRESS);
+    RAW_UNTIL(&raw, closed.calls);
+    raw_close(&raw);
+}
+
 TEST_WIRES(asking_for_rails_and_not_reading_costs_the_link) {
     struct wire_message m;
     weft__wire_one(&m, WIRE_RAIL, 0);

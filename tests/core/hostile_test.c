@@ -646,21 +646,8 @@ TEST_WIRES(messages_after_the_end_are_lost) {
 /* ---- the worker dials, and it is the other side that lies */
 
 static void be_dialed(const char *transport) {
-    uint8_t address[256] = {'W', 'a', 1, 1};
-    size_t len = 96, name_len = strlen(transport);
-    weft_ep_t *ep;
-    for (unsigned i = 0; i < 8; i++) address[4 + i] = (uint8_t)((uint64_t)RAW_ID >> 8 * i);
-    address[12] = (uint8_t)name_len;
-    memcpy(address + 13, transport, name_len);
-    CHECK_EQ(raw.iface->ops->address(raw.iface, address + 14 + name_len, &len), 0);
-    address[13 + name_len] = (uint8_t)len;
-    raw.n_received = 0;
     raw.victim_errors = 0;
-    CHECK_EQ(weft_connect_address(raw.t.a, address, 14 + name_len + len,
-                                  &(weft_ep_params_t){.on_error = on_victim_error, .arg = &raw},
-                                  &ep),
-             0);
-    RAW_UNTIL(&raw, raw.lane && received(&raw, WIRE_HELLO));
+    raw_be_dialed(&raw, transport, &(weft_ep_params_t){.on_error = on_victim_error, .arg = &raw});
 }
 
 static void costs_the_dialer(const char *transport, weft_status_t status) {
@@ -690,10 +677,7 @@ TEST_WIRES(a_lying_host_costs_the_endpoint_that_dialed) {
         be_dialed(transport);
         weft__wire_hello(&m, (struct wire_hello){.version = WIRE_VERSION, .worker = RAW_ID});
         CHECK(send_message(&raw, &m));
-        RAW_UNTIL(&raw, received(&raw, WIRE_OPEN));
-        for (unsigned i = 0; i < raw.n_received; i++)
-            if (raw.received[i].id == WIRE_OPEN)
-                weft__wire_read_open(raw.received[i].bytes, raw.received[i].len, &open);
+        open = raw_is_opened(&raw);
         uint64_t word = wire_am_word(open.from, 0, 1);
         if (way == 0) send_msg(&raw, WIRE_AM, &word, sizeof word); /* not accepted yet */
         if (way == 1) weft__wire_one(&m, WIRE_CLOSE, open.from), send_message(&raw, &m);

@@ -223,6 +223,32 @@ static inline void raw_open(struct raw *r, const char *transports, const weft_se
     r->iface = raw_iface(r, first);
 }
 
+/* The worker dials the raw peer, which has its HELLO then. */
+static inline weft_ep_t *raw_be_dialed(struct raw *r, const char *transport,
+                                       const weft_ep_params_t *params) {
+    uint8_t address[256] = {'W', 'a', 1, 1};
+    size_t len = 96, name_len = strlen(transport);
+    weft_ep_t *ep;
+    for (unsigned i = 0; i < 8; i++) address[4 + i] = (uint8_t)((uint64_t)RAW_ID >> 8 * i);
+    address[12] = (uint8_t)name_len;
+    memcpy(address + 13, transport, name_len);
+    CHECK_EQ(r->iface->ops->address(r->iface, address + 14 + name_len, &len), 0);
+    address[13 + name_len] = (uint8_t)len;
+    r->n_received = 0;
+    CHECK_EQ(weft_connect_address(r->t.a, address, 14 + name_len + len, params, &ep), 0);
+    RAW_UNTIL(r, r->lane && received(r, WIRE_HELLO));
+    return ep;
+}
+/* The OPEN that comes behind the raw peer's HELLO. */
+static inline struct wire_open raw_is_opened(struct raw *r) {
+    struct wire_open open = {0};
+    RAW_UNTIL(r, received(r, WIRE_OPEN));
+    for (unsigned i = 0; i < r->n_received; i++)
+        if (r->received[i].id == WIRE_OPEN)
+            CHECK(weft__wire_read_open(r->received[i].bytes, r->received[i].len, &open));
+    return open;
+}
+
 /* The honest pair still works, and noticed nothing, whether the raw peer reads or not. */
 static inline void honest_is_well(struct raw *r) {
     int before = r->echoed;
