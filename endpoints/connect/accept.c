@@ -102,9 +102,11 @@ static const char *why_rejected(weft_status_t status) {
 void weft__ep_on_reject(struct link *link, struct lane *lane, const struct wire_reject *reject) {
     struct weft_ep *ep = weft__ep_of_lane(lane, reject->ep);
     if (!ep || weft__ep_asks_successor(ep, reject->status)) return;
-    weft__ep_cause(ep, reject->status, why_rejected(reject->status));
-    weft__ep_log_failure(ep, reject->status);
-    if (ep->status == WEFT_OK) ep->status = reject->status;
+    if (ep_is_opening(&ep->core.fsm)) {
+        weft__ep_cause(ep, reject->status, why_rejected(reject->status));
+        weft__ep_log_failure(ep, reject->status);
+        if (ep->status == WEFT_OK) ep->status = reject->status;
+    }
     weft__fsm_step(&ep->core.fsm, EP_EV_REJECT);
 }
 
@@ -112,9 +114,11 @@ void weft__ep_on_reject(struct link *link, struct lane *lane, const struct wire_
 void weft__ep_on_close(struct link *link, struct lane *lane, const struct wire_one *one) {
     struct weft_ep *ep = weft__ep_of_lane(lane, one->request);
     if (!ep) return;
-    weft__ep_cause(ep, WEFT_ERR_PEER_CLOSED, "the peer closed its endpoint");
-    if (ep->status == WEFT_OK) ep->status = WEFT_ERR_PEER_CLOSED;
-    ep->core.peer = 0;
-    weft__ep_lookup_forget(ep);
+    if (ep_is_connected(&ep->core.fsm)) {
+        weft__ep_cause(ep, WEFT_ERR_PEER_CLOSED, "the peer closed its endpoint");
+        if (ep->status == WEFT_OK) ep->status = WEFT_ERR_PEER_CLOSED;
+        ep->core.peer = 0;
+        weft__ep_lookup_forget(ep);
+    }
     weft__fsm_step(&ep->core.fsm, EP_EV_FIN);
 }

@@ -688,6 +688,7 @@ TEST_WIRES(a_lying_host_costs_the_endpoint_that_dialed) {
             weft__wire_reject(&m, (struct wire_reject){open.from, WEFT_ERR_REJECTED}),
                 send_message(&raw, &m);
         costs_the_dialer(transport, way == 3 ? WEFT_ERR_REJECTED : WEFT_ERR_PROTOCOL);
+        CHECK(strstr(raw.victim_text, "because: "));
     }
     CHECK_EQ(raw.served, 0);
     raw_close(&raw);
