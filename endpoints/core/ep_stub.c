@@ -55,6 +55,8 @@ weft_status_t weft__ep_stub(struct weft_worker *worker, const weft_ep_params_t *
 
 weft_status_t weft__ep_stub_close(weft_ep_t *ep) {
     struct stub *stub = ep->arg;
+    weft_status_t st = weft__worker_check(stub->worker);
+    if (st < 0) return st;
     free_stub(stub);
     weft__worker_stub_gone(stub);
     return WEFT_OK;

@@ -21,9 +21,13 @@ static weft_status_t check_new(const weft_worker_t *worker, size_t len, weft_mem
                                size_t params_size, const weft_mem_params_t *params,
                                weft_mem_params_t *own) {
     if (!worker || !mem_p) return weft__fail(WEFT_ERR_INVALID_PARAM, "worker or mem_p is NULL");
-    if (len == 0) return weft__fail(WEFT_ERR_INVALID_PARAM, "len is 0");
     weft_status_t st = weft__params_read(own, sizeof *own, params, params_size);
     if (st < 0) return st;
+    if (own->associated)
+        return weft__fail(WEFT_ERR_INVALID_PARAM,
+                          "associated is for weft_mem_register, with base NULL and len 0, and a "
+                          "worker that was created in associated mode");
+    if (len == 0) return weft__fail(WEFT_ERR_INVALID_PARAM, "len is 0");
     if (!rights_are_known(own->rights))
         return weft__fail(WEFT_ERR_INVALID_PARAM, "rights are %u", own->rights);
     if (own->rights & WEFT_MEM_ATOMIC_DEVICE && !has_device_atomics(worker))
@@ -75,9 +79,6 @@ weft_status_t weft_mem_register_sized(size_t params_size, weft_worker_t *worker,
     worker = weft__worker_itself(worker);
     weft_status_t st = check_new(worker, len, mem_p, params_size, params, &own);
     if (st < 0) return st;
-    if (own.associated)
-        return weft__fail(WEFT_ERR_INVALID_PARAM,
-                          "worker: the parent was not created in associated mode");
     st = check_range(base, len);
     if (st < 0) return st;
     if (own.zero_based && (uintptr_t)base % 8)
@@ -123,13 +124,16 @@ weft_status_t weft_mem_export(const weft_mem_t *mem, int *fd_p, uint64_t *offset
     return WEFT_OK;
 }
 
+static weft_status_t release_stub(struct stub *stub) {
+    weft_status_t st = weft__worker_check(stub->worker);
+    if (st < 0) return st;
+    stub->closing(stub);
+    weft__worker_stub_gone(stub);
+    return WEFT_OK;
+}
+
 weft_status_t weft_mem_release(weft_mem_t *mem, const weft_op_t *op) {
-    if (mem && weft__is_stub_worker(mem->worker)) {
-        struct stub *stub = mem->stub;
-        stub->closing(stub);
-        weft__worker_stub_gone(stub);
-        return WEFT_OK;
-    }
+    if (mem && weft__is_stub_worker(mem->worker)) return release_stub(mem->stub);
     weft_status_t st = check_region(mem);
     if (st < 0) return st;
     if (mem->of || mem->associated)

@@ -13,6 +13,7 @@
 /* What a worker in associated mode was created with, and how it ends. */
 struct worker_stub {
     weft_worker_params_t params;
+    struct counters counters; /* while it has no resource */
     weft_done_fn closed;
     void *closed_arg;
 };
@@ -23,6 +24,7 @@ static struct worker_stub *own_of(const weft_worker_t *worker) {
 
 /* Calls return `status`. It counts as driven, so that progress leaves the fast path. */
 static void make_dormant(weft_worker_t *worker, weft_status_t status) {
+    worker->count = &own_of(worker)->counters;
     worker->reactor = weft__reactor_dormant(status);
     worker->driver.has_thread = true;
     worker->context = worker->stub->context;
@@ -66,7 +68,6 @@ weft_status_t weft__worker_stub(weft_context_t *context, const weft_worker_param
         talloc_free(worker);
         return st;
     }
-    worker->count = weft__alloc(worker, sizeof(struct counters), "counters");
     worker->name = params->name ? talloc_strdup(worker, params->name) : NULL;
     worker->callbacks.handlers = worker->am;
     make_dormant(worker, WEFT_ERR_NOT_ASSOCIATED);
@@ -134,7 +135,6 @@ static void associate_rest(weft_status_t status, void *arg) {
     memcpy(worker->am, am, sizeof am);
     worker->stub = talloc_steal(worker, stub);
     worker->callbacks.handlers = worker->am;
-    worker->count = weft__alloc(worker, sizeof(struct counters), "counters");
     make_dormant(worker, WEFT_ERR_DISASSOCIATED);
     if (own->closed) own->closed(status, own->closed_arg);
 }
@@ -188,7 +188,6 @@ static void drain_ep(struct weft_ep *ep, weft_status_t status, bool abort) {
         (void)weft_ep_close(ep, WEFT_CLOSE_FLUSH, NULL);
 }
 
-/* A callback may close any endpoint: after each one the search begins again. */
 static void drain_list(struct list *endpoints, const struct lease *lease, weft_status_t status,
                        bool abort) {
     list_for_each_safe(n, next, endpoints) {

@@ -2,6 +2,8 @@
  * returned it, or has lost it. */
 #include "shared.h"
 
+#include <ev.h>
+#include <pthread.h>
 #include <sys/socket.h>
 #include <unistd.h>
 #include <weft/collective.h>
@@ -302,5 +304,88 @@ TEST(each_call_on_a_team_without_a_resource_answers_why) {
     CHECK_EQ(weft_team_create(s.library[0], &(weft_team_params_t){.associated = 1}, &team), 0);
     live_through(&s, WEFT_OBJECT_TEAM, team, a_team_of_one, team_answers);
     CHECK_EQ(weft_team_close(team, NULL), 0);
+    share_down(&s);
+}
+
+/* ---- by a thread that does not own the worker, and without memory ---------------------------- */
+
+struct trespasser {
+    weft_ep_t *ep;
+    weft_mem_t *mem;
+    weft_status_t closed, released;
+};
+static void *trespass(void *arg) {
+    struct trespasser *t = arg;
+    t->closed = weft_ep_close(t->ep, WEFT_CLOSE_ABORT, NULL);
+    t->released = weft_mem_release(t->mem, NULL);
+    return NULL;
+}
+
+TEST(what_has_no_resource_is_closed_by_the_owners_thread_alone) {
+    struct sharing s;
+    struct trespasser t;
+    pthread_t thread;
+    weft_mem_params_t stub = {.rights = WEFT_MEM_ALL, .associated = 1};
+    share_up(&s, "self");
+    CHECK_EQ(weft_connect(s.library[0], NULL, &(weft_ep_params_t){.associated = 1}, &t.ep), 0);
+    CHECK_EQ(weft_mem_register(s.library[0], NULL, 0, &stub, &t.mem), 0);
+    CHECK_EQ(pthread_create(&thread, NULL, trespass, &t), 0);
+    CHECK_EQ(pthread_join(thread, NULL), 0);
+    CHECK_EQ(t.closed, WEFT_ERR_WRONG_THREAD);
+    CHECK_EQ(t.released, WEFT_ERR_WRONG_THREAD);
+    CHECK_EQ(weft_ep_close(t.ep, WEFT_CLOSE_ABORT, NULL), 0);
+    CHECK_EQ(weft_mem_release(t.mem, NULL), 0);
+    share_down(&s);
+}
+
+TEST(each_allocation_of_a_worker_without_a_resource_may_fail) {
+    weft_context_t *context = associated_context();
+    weft_worker_params_t params = {.associated = 1, .name = "stub", .transports = "self"};
+    weft_status_t st = WEFT_ERR_NO_MEMORY;
+    weft_worker_t *worker;
+    for (uint64_t k = 1; st == WEFT_ERR_NO_MEMORY; k++) {
+        weft__alloc_fail_at(k);
+        st = weft_worker_create(context, &params, &worker);
+        bool failed = weft__alloc_fail_at(0) >= k;
+        if (st < 0) continue;
+        CHECK_EQ(weft_worker_count(worker, "am.sent"), 0);
+        weft_worker_destroy(worker);
+        if (failed) st = WEFT_ERR_NO_MEMORY; /* that was one it does without */
+    }
+    CHECK_EQ(st, 0);
+    CHECK_EQ(weft_context_destroy(context), 0);
+}
+
+/* Its counters are its own again. */
+TEST(a_worker_that_could_not_be_associated_is_as_before) {
+    weft_context_t *context = associated_context();
+    struct ev_loop *loop = ev_loop_new(0);
+    weft_worker_params_t params = {.associated = 1, .transports = "none_of_this_name"};
+    weft_resource_value_t value = VALUE(WEFT_RES_WORKER_LOOP, loop);
+    weft_resource_t *resource = describe(WEFT_RESOURCE_LOOP, &value, 1);
+    weft_worker_t *worker;
+    CHECK_EQ(weft_worker_create(context, &params, &worker), 0);
+    CHECK(associate(context, WEFT_OBJECT_WORKER, resource, worker) < 0);
+    CHECK_EQ(weft_worker_count(worker, "worker.turns"), 0);
+    weft_worker_destroy(worker);
+    CHECK_EQ(weft_resource_release(resource), 0);
+    CHECK_EQ(weft_context_destroy(context), 0);
+    ev_loop_destroy(loop);
+}
+
+TEST(only_a_region_of_no_memory_is_made_in_associated_mode) {
+    struct sharing s;
+    static char memory[64];
+    weft_mem_t *mem;
+    weft_mem_params_t stub = {.rights = WEFT_MEM_ALL, .associated = 1};
+    share_up(&s, "self");
+    weft_worker_t *workers[2] = {s.library[0], s.two.a};
+    for (int i = 0; i < 2; i++) {
+        CHECK_EQ(weft_mem_alloc(workers[i], 4096, &stub, &mem), WEFT_ERR_INVALID_PARAM);
+        CHECK_EQ(weft_mem_register(workers[i], memory, sizeof memory, &stub, &mem),
+                 WEFT_ERR_INVALID_PARAM);
+        CHECK_EQ(weft_mem_import(workers[i], 0, 0, 4096, &stub, &mem), WEFT_ERR_INVALID_PARAM);
+    }
+    CHECK_EQ(weft_mem_register(s.two.a, NULL, 0, &stub, &mem), WEFT_ERR_INVALID_PARAM);
     share_down(&s);
 }
