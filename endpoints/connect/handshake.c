@@ -48,8 +48,6 @@ static void turn_away_lane(struct link *link) {
     weft__link_lose(link, weft__fail(WEFT_ERR_CANCELLED, "this lane is no longer expected"));
 }
 
-/* Reads the role from the first HELLO. False: the link is lost, or has given its lane to another
- * link. */
 static bool lose_without_memory(struct link *link) {
     weft__link_lose(link, weft__fail(WEFT_ERR_NO_MEMORY, "no memory for the peer's connection"));
     return false;
@@ -70,6 +68,8 @@ static bool takes_role(struct link *link, const struct wire_hello *hello, enum l
     return true;
 }
 
+/* Reads the role from the first HELLO. False: the link is lost, or has given its lane to another
+ * link. */
 static bool admit_dialer(struct link *link, const struct wire_hello *hello) {
     bool is_rail = hello->flags & WIRE_HELLO_RAIL,
          is_lane = hello->flags & WIRE_HELLO_LANE && !is_rail;

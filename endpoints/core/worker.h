@@ -21,7 +21,7 @@
 enum {
     WORKER_IFACES = 8,
     WORKER_PEERS = 256,
-    AM_ID_RESERVED = WEFT_AM_ID_MAX + 1, /* 64 ids for the rooms below this one */
+    AM_ID_RESERVED = WEFT_AM_ID_MAX + 1, /* 64 ids for the rooms that use this one */
     AM_ID_END = AM_ID_RESERVED + 64
 };
 

@@ -9,7 +9,7 @@ void weft__placements_init(struct placements *placements) {
     list_init(&placements->standby);
 }
 
-/* ---- DATA for a request whose kind `lands` --------------------------------------------------- */
+/* ---- DATA for a request whose kind `places` -------------------------------------------------- */
 
 static weft_status_t data_begins(struct placement_record *of) {
     weft_status_t st = weft__rail_ranges_place(of->req, of->lane, of->offset, of->n, of->id);

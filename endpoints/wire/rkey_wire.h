@@ -2,7 +2,7 @@
  * Remote keys as bytes, little-endian:
  *
  *   'W' 'K' version n | worker 8 | region 4 | epoch 4 | token 16 | base 8 | length 8 |
- *   rights 1, zero 3 | n × (name length 1, name, length 1, bytes)
+ *   rights 4 | n × (name length 1, name, length 1, bytes)
  *
  * There is one entry for each transport that registered the region.
  */
