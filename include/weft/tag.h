@@ -56,9 +56,13 @@ WEFT_API weft_status_t weft_tag_send(weft_ep_t *ep, uint64_t tag, const weft_iov
  * rest is lost. The call itself returns it if the message is already here. If the receive had
  * matched, and the message then ended at its sender: CANCELLED if it was withdrawn (cancel,
  * deadline, close), else the failure there (IO, NO_MEMORY, or what a layout returned). A sender of
- * an older version reports each failure as CANCELLED. `iov` may have been written to. If the
- * connection is lost while the message comes, the receive matches another one, and `iov` may have
- * been written to behind its end. Errors of the call: CLOSED if the worker is closing.
+ * an older version reports each failure as CANCELLED. `iov` may have been written to.
+ *
+ * If the connection is lost while the message comes: the receive ends with the endpoint's status if
+ * the message was offered (rendezvous) or came in parts; else it matches another message, and `iov`
+ * may have been written to behind that one's end.
+ *
+ * Errors of the call: CLOSED if the worker is closing.
  */
 WEFT_API weft_status_t weft_tag_recv(weft_worker_t *worker, uint64_t tag, uint64_t mask,
                                      const weft_iov_t *iov, size_t n_iov, weft_tag_info_t *info_p,
