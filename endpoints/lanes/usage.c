@@ -295,7 +295,11 @@ enum usage_need weft__usage_touch(struct usage *u, void *key, uint64_t messages,
     return need(u, e);
 }
 
+/* A greater score would not be a uint64_t again: as a double it may be 2^64. */
+static const uint64_t MOST_SCORE = UINT64_MAX / 2;
+
 void weft__usage_min_score(struct usage *u, void *key, uint64_t score) {
+    if (score > MOST_SCORE) score = MOST_SCORE;
     if (score || find_score(u, key)) note_score(u, key)->min = (double)score;
 }
 

@@ -235,6 +235,18 @@ TEST(the_peers_view_keeps_a_link_that_only_receives) {
     talloc_free(u);
 }
 
+TEST(the_peer_may_claim_any_score) {
+    struct usage *u = begin((struct usage_params){.capacity = 2, .floor = 1000000});
+    CHECK(weft__usage_adopt(u, &key[9]));
+    seen[9].promoted = true;
+    n_promoted++;
+    weft__usage_min_score(u, &key[9], UINT64_MAX);
+    for (int t = 0; t < 100; t++) CHECK(tick(u));
+    CHECK(seen[9].promoted);
+    CHECK(weft__usage_score(u, &key[9]) > UINT64_MAX / 4);
+    talloc_free(u);
+}
+
 TEST(the_peers_view_of_a_link_that_was_denied_grows_old) {
     struct usage *u = begin((struct usage_params){.capacity = 1, .floor = 1000000});
     seen[9].barred = true;
