@@ -225,21 +225,39 @@ static weft_status_t am_short(struct lane *l, uint8_t id, uint64_t header, const
     return WEFT_OK;
 }
 
-static size_t pack_kept(void *to, void *arg) {
-    const struct retained *m = arg;
-    memcpy(to, retained_bytes(m), m->len);
-    return m->len;
+/* Gives what was packed there its head, and returns its size in the log. */
+static size_t keep_packed(struct retained *m, uint8_t id, size_t len) {
+    size_t size = retained_size(len, false, 0);
+    memset((char *)(m + 1) + len, 0, size - sizeof *m - len);
+    *m = (struct retained){.len = (uint32_t)len, .kind = RETAINED_COPY, .id = id};
+    return size;
 }
 
-/* A short one is longer than a packed one may be, by its header. */
-static weft_status_t send_kept(const struct retain *r, struct retained *m) {
-    struct lane *raw = r->raw;
-    uint64_t header;
-    const char *bytes = retained_bytes(m);
-    if (m->len < sizeof header || m->len - sizeof header > raw->iface->attr.max_short)
-        return raw->ops->am_bcopy(raw, m->id, pack_kept, m);
-    memcpy(&header, bytes, sizeof header);
-    return raw->ops->am_short(raw, m->id, header, bytes + sizeof header, m->len - sizeof header);
+struct keeping {
+    struct retained *m;
+    uint8_t id;
+    size_t (*pack)(void *to, void *arg);
+    void *arg;
+    size_t size; /* in the log */
+};
+static size_t pack_and_keep(void *to, void *arg) {
+    struct keeping *k = arg;
+    size_t len = k->pack(k->m + 1, k->arg);
+    k->size = keep_packed(k->m, k->id, len);
+    memcpy(to, k->m + 1, len);
+    return len;
+}
+
+/* By a lane that has no runs: it is packed once that has room. */
+static NOINLINE weft_status_t bcopy_apart(struct retain *r, uint8_t id, size_t most,
+                                          size_t (*pack)(void *to, void *arg), void *arg) {
+    struct keeping k = {.id = id, .pack = pack, .arg = arg};
+    weft_status_t st = make_room(r, most, most, &k.m);
+    if (st != WEFT_OK) return st;
+    st = r->raw->ops->am_bcopy(r->raw, id, pack_and_keep, &k);
+    if (UNLIKELY(st != WEFT_OK)) return retain_refused(r, st);
+    add_retained(r, r->log.last, k.size);
+    return WEFT_OK;
 }
 
 /* Packed where it is kept. */
@@ -247,23 +265,19 @@ static weft_status_t am_bcopy(struct lane *l, uint8_t id, size_t (*pack)(void *t
                               void *arg) {
     struct retain *r = weft__retain_of(l);
     struct retain_block *b = r->log.last;
-    struct retained *m;
-    weft_status_t st = WEFT_OK;
     if (is_hello(id)) {
-        st = r->raw->ops->am_bcopy(r->raw, id, pack, arg);
+        weft_status_t st = r->raw->ops->am_bcopy(r->raw, id, pack, arg);
         return st == WEFT_OK ? st : retain_refused(r, st);
     }
     size_t most = retained_size(l->iface->attr.max_bcopy, false, 0);
-    if (!runs_on(b, most)) st = r->runs ? begin_run(r, most) : make_room(r, most, most, &m);
-    if (st != WEFT_OK) return st;
-    b = r->log.last;
-    m = (struct retained *)(void *)b->run.end;
-    size_t len = pack(m + 1, arg), size = retained_size(len, false, 0);
-    memset((char *)(m + 1) + len, 0, size - sizeof *m - len);
-    *m = (struct retained){.len = (uint32_t)len, .kind = RETAINED_COPY, .id = id};
-    if (!r->runs) st = send_kept(r, m);
-    if (UNLIKELY(st != WEFT_OK)) return retain_refused(r, st);
-    add_retained(r, b, size);
+    if (!runs_on(b, most)) {
+        if (!r->runs) return bcopy_apart(r, id, most, pack, arg);
+        weft_status_t st = begin_run(r, most);
+        if (st != WEFT_OK) return st;
+        b = r->log.last;
+    }
+    struct retained *m = (struct retained *)(void *)b->run.end;
+    add_retained(r, b, keep_packed(m, id, pack(m + 1, arg)));
     return WEFT_OK;
 }
 
@@ -327,6 +341,23 @@ static weft_status_t flush_retained(struct lane *l, struct completion *completio
 }
 
 /* ---- again, on a new lane -------------------------------------------------------------------- */
+
+static size_t pack_kept(void *to, void *arg) {
+    const struct retained *m = arg;
+    memcpy(to, retained_bytes(m), m->len);
+    return m->len;
+}
+
+/* A short one is longer than a packed one may be, by its header. */
+static weft_status_t send_kept(const struct retain *r, struct retained *m) {
+    struct lane *raw = r->raw;
+    uint64_t header;
+    const char *bytes = retained_bytes(m);
+    if (m->len < sizeof header || m->len - sizeof header > raw->iface->attr.max_short)
+        return raw->ops->am_bcopy(raw, m->id, pack_kept, m);
+    memcpy(&header, bytes, sizeof header);
+    return raw->ops->am_short(raw, m->id, header, bytes + sizeof header, m->len - sizeof header);
+}
 
 static weft_status_t send_again(struct retain *r, struct retained *m) {
     struct lane *raw = r->raw;

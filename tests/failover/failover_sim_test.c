@@ -59,13 +59,14 @@ static void open_worker(struct world *w, struct side *s) {
             if (!weft__clock_turn((w)->clock)) break;               \
     } while (0)
 
-static void begin(struct world *w, uint64_t seed) {
+static void begin_over(struct world *w, uint64_t seed, const struct sim_profile *profile,
+                       const weft_context_params_t *context) {
     char address[256];
     size_t len = sizeof address;
     *w = (struct world){0};
-    CHECK_EQ(weft_context_create(NULL, &w->context), WEFT_OK);
+    CHECK_EQ(weft_context_create(context, &w->context), WEFT_OK);
     CHECK(w->clock = weft__clock_create(NULL, seed));
-    CHECK(w->fabric = weft__sim_create(w->clock, seed, &weft__sim_reliable));
+    CHECK(w->fabric = weft__sim_create(w->clock, seed, profile));
     weft__sim_use(w->fabric);
     open_worker(w, &w->side[0]);
     open_worker(w, &w->side[1]);
@@ -80,6 +81,10 @@ static void begin(struct world *w, uint64_t seed) {
              WEFT_OK);
     UNTIL(w, SECOND, w->side[1].ep && w->side[0].ready);
     CHECK(w->side[1].ep && w->side[0].ready);
+}
+
+static void begin(struct world *w, uint64_t seed) {
+    begin_over(w, seed, &weft__sim_reliable, NULL);
 }
 
 static void count(weft_status_t status, void *arg) {
@@ -261,5 +266,45 @@ TEST(sim_another_incarnation_at_the_same_place_receives_nothing_of_it) {
     CHECK_EQ(w.side[0].under_way, 0);
     CHECK_EQ(w.side[1].came, 0);
     CHECK(!w.side[1].ep);
+    end(&w);
+}
+
+/* ---- a program's own layout */
+
+struct packed {
+    size_t at;
+    bool gap;
+};
+static weft_status_t pack_packed(void *state, size_t offset, void *to, size_t len) {
+    struct packed *p = state;
+    p->gap |= offset != p->at;
+    p->at = offset + len;
+    memset(to, 0, len);
+    return WEFT_OK;
+}
+
+/* A lane without runs refuses what it has no room for before it is packed. */
+TEST(sim_a_layout_is_packed_once_however_often_the_lane_is_full) {
+    enum { MANY = 1000, LEN = 500 };
+    static struct packed packed[MANY];
+    const weft_pack_ops_t ops = {.pack = pack_packed};
+    const weft_layout_t layout = {.kind = WEFT_LAYOUT_USER, .user = &ops};
+    const weft_setting_t window = {"window.bytes", "64k"};
+    const weft_context_params_t narrow = {.settings = &window, .n_settings = 1};
+    struct world w;
+    memset(packed, 0, sizeof packed);
+    begin_over(&w, 1, &weft__sim_datagram, &narrow);
+    struct side *s = &w.side[0];
+    for (int i = 0; i < MANY; i++, s->sent++) {
+        weft_iov_t iov = {&packed[i], LEN};
+        weft_status_t st = weft_am_send(s->ep, 1, &s->sent, sizeof s->sent, &iov, 1,
+                                        &(weft_op_t){.done = sent, .arg = s, .layout = &layout});
+        CHECK(st == WEFT_OK || st == WEFT_IN_PROGRESS);
+        s->under_way += st == WEFT_IN_PROGRESS;
+    }
+    CHECK(s->under_way > 0);
+    UNTIL(&w, 60 * SECOND, all_came(&w));
+    CHECK(all_came(&w));
+    for (int i = 0; i < MANY; i++) CHECK(packed[i].at == LEN && !packed[i].gap);
     end(&w);
 }
