@@ -337,7 +337,8 @@ static void join_host(uint32_t host, pid_t pid) {
 }
 
 /* In the middle: it has an interface to each host, and passes on between them. */
-static void be_router(struct page *page) {
+static void be_router(void *shared) {
+    struct page *page = shared;
     int go[2];
     pid_t pid[HOSTS];
     CHECK_EQ(pipe(go), 0);
@@ -365,20 +366,9 @@ static void on_four_hosts(bool in_turn) {
     round_robin = in_turn;
     memcpy(sockets + sizeof sockets - 7, "XXXXXX", 6);
     CHECK(mkdtemp(sockets) != NULL);
-    fflush(stdout);
-    pid_t child = fork();
-    if (child == 0) {
-        if (unshare(CLONE_NEWNET) < 0) _exit(2);
-        test_result = 0;
-        if (setjmp(test_out) == 0) be_router(page);
-        fflush(stdout);
-        _exit(test_result);
-    }
-    int status = -1;
-    CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status));
+    bool apart = net_apart(false, be_router, page);
     rmdir(sockets);
-    if (WEXITSTATUS(status) == 2) SKIP("no network namespaces here");
-    CHECK_EQ(WEXITSTATUS(status), 0);
+    if (!apart) SKIP("no network namespaces here");
     munmap(page, sizeof *page);
 }
 

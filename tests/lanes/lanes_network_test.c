@@ -6,8 +6,8 @@
  */
 #define _GNU_SOURCE
 #include <tests/support/kill_child.h>
+#include <tests/support/nets.h>
 
-#include <sched.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -188,7 +188,7 @@ static void must_run(const char *command) {
     CHECK_EQ(system(command), 0);
 }
 
-static void live_through(void) {
+static void live_through(void *unused) {
     must_run("ip link set lo up && ip addr add 10.77.0.1/32 dev lo");
     shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     CHECK(shared != MAP_FAILED);
@@ -250,27 +250,11 @@ static void live_through(void) {
     CHECK_EQ(SUM(wrong), 0);
 }
 
-/* In a process of its own, which cannot come back from there. */
-static void in_a_network_of_its_own(bool alike) {
-    fflush(stdout);
-    all_alike = alike;
-    pid_t child = fork();
-    if (child == 0) {
-        if (unshare(CLONE_NEWNET) < 0) _exit(2);
-        test_result = 0;
-        if (setjmp(test_out) == 0) live_through();
-        fflush(stdout);
-        _exit(test_result);
-    }
-    int status = -1;
-    CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status));
-    if (WEXITSTATUS(status) == 2) SKIP("no network namespaces here");
-    CHECK_EQ(WEXITSTATUS(status), 0);
-}
-
 TEST(few_busy_pairs_live_through_what_a_network_does) {
-    in_a_network_of_its_own(false);
+    all_alike = false;
+    if (!net_apart(false, live_through, NULL)) SKIP("no network namespaces here");
 }
 TEST(busy_pairs_of_all_live_through_what_a_network_does) {
-    in_a_network_of_its_own(true);
+    all_alike = true;
+    if (!net_apart(false, live_through, NULL)) SKIP("no network namespaces here");
 }

@@ -12,6 +12,7 @@
 #include <sched.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/wait.h>
 #include <tests/harness.h>
 #include <unistd.h>
 
@@ -77,6 +78,28 @@ static inline void net_set_up(const char *name, const char *ip) {
     q.ifr_flags = IFF_UP | IFF_RUNNING;
     CHECK_EQ(ioctl(fd, SIOCSIFFLAGS, &q), 0);
     close(fd);
+}
+
+/* Runs `body` in a process of its own, whose network has nothing in it; it cannot come back from
+ * there. Its failure is the test's. False: there are no such networks here, as its exit with
+ * NET_NONE says, too. `as_user`: one that is not root has a namespace of users, too. */
+enum { NET_NONE = 2 };
+static inline bool net_apart(bool as_user, void (*body)(void *arg), void *arg) {
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0) {
+        if (unshare(CLONE_NEWNET) < 0 && !(as_user && unshare(CLONE_NEWUSER | CLONE_NEWNET) == 0))
+            _exit(NET_NONE);
+        test_result = 0;
+        if (setjmp(test_out) == 0) body(arg);
+        fflush(stdout);
+        _exit(test_result);
+    }
+    int status = -1;
+    CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status));
+    if (WEXITSTATUS(status) == NET_NONE) return false;
+    CHECK_EQ(WEXITSTATUS(status), 0);
+    return true;
 }
 
 static inline int net_here(void) {

@@ -4,7 +4,6 @@
 #include <tests/support/nets.h>
 #include <tests/support/rails.h>
 
-#include <sys/wait.h>
 #include <transports/tcp/tcp.h>
 
 /* "10.0.0.1": where the lane's socket ends, here or there. */
@@ -163,22 +162,11 @@ static void over_two_nets(int a_ns, int b_ns) {
     CHECK_EQ(weft_context_destroy(there), 0);
 }
 
-/* In a process of its own, which cannot come back from there. */
+static void in_two_nets(void *unused) {
+    int a = net_here();
+    if (unshare(CLONE_NEWNET) < 0) _exit(NET_NONE);
+    over_two_nets(a, net_here());
+}
 TEST(rails_go_by_an_interface_each) {
-    fflush(stdout);
-    pid_t child = fork();
-    if (child == 0) {
-        if (unshare(CLONE_NEWNET) < 0 && unshare(CLONE_NEWUSER | CLONE_NEWNET) < 0) _exit(2);
-        int a = net_here();
-        if (unshare(CLONE_NEWNET) < 0) _exit(2);
-        int b = net_here();
-        test_result = 0;
-        if (setjmp(test_out) == 0) over_two_nets(a, b);
-        fflush(stdout);
-        _exit(test_result);
-    }
-    int status = -1;
-    CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status));
-    if (WEXITSTATUS(status) == 2) SKIP("no network namespaces here");
-    CHECK_EQ(WEXITSTATUS(status), 0);
+    if (!net_apart(true, in_two_nets, NULL)) SKIP("no network namespaces here");
 }
