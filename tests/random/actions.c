@@ -38,6 +38,8 @@ static void look(void) {
     if (!end->other || !end->ready || !end->other->ready || !end_is_safe(end)) return;
     weft_status_t st = weft_ep_is_connected(end->ep, end->to->address, end->to->address_len);
     if (st < 0) wrong("an endpoint is not connected: %s", weft_status_name(st));
+    st = weft_ep_has_room(end->ep);
+    if (st < 0) wrong("an endpoint has no lane to ask for room: %s", weft_status_name(st));
 }
 
 static void posted(void *arg) {

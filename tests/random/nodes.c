@@ -98,6 +98,14 @@ struct room *room_of(struct node *node) {
 
 /* ---- begin ----------------------------------------------------------------------------------- */
 
+/* The connection of one of its endpoints has moved. */
+static void on_lane(weft_ep_t *ep, void *arg) {
+    const struct node *node = arg;
+    weft_ep_info_t info;
+    if (weft_ep_describe(ep, &info) < 0 || weft_ep_worker(ep) != node->worker)
+        wrong("an endpoint that has moved does not describe itself");
+}
+
 static void node_begin(struct node *node) {
     bool threads = world->may & MAY_THREAD;
     node->n = (uint32_t)(node - world->node);
@@ -106,6 +114,7 @@ static void node_begin(struct node *node) {
                                    .transports = world->transports,
                                    .on_endpoint = on_endpoint,
                                    .on_error = on_error,
+                                   .on_lane = on_lane,
                                    .arg = node};
     weft_status_t st = weft_worker_create(world->context, &params, &node->worker);
     if (st < 0) wrong("no worker: %s", weft_status_name(st));

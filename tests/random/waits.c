@@ -55,7 +55,8 @@ static void put_get_fetch(struct end *end, struct grip *g) {
 
 static void flush(struct end *end) {
     struct asked *a = ask(ASKED_FLUSH, end->node, end);
-    ASK(a, weft_ep_flush_wait(end->ep));
+    a->remote = percent(50);
+    ASK(a, a->remote ? weft_ep_flush_remote_wait(end->ep) : weft_ep_flush_wait(end->ep));
 }
 
 /* Nothing else waits for the stream's room there, nor for its bytes, nor has some of them taken. */
