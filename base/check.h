@@ -22,6 +22,7 @@ void weft__info_write(void *given, size_t size, const void *info, size_t known);
 /* What a program names, refused in one place each: memory that is not there (NULL with nothing
  * in it is legal) … */
 weft_status_t weft__fail_null(const char *name, size_t len);
+weft_status_t weft__fail_rank(const char *name, uint32_t rank, uint32_t size);
 static inline weft_status_t weft__check_memory(const char *name, const void *base, size_t len) {
     return LIKELY(base || !len) ? WEFT_OK : weft__fail_null(name, len);
 }

@@ -189,6 +189,11 @@ weft_status_t weft__fail_null(const char *name, size_t len) {
                       name, len);
 }
 
+weft_status_t weft__fail_rank(const char *name, uint32_t rank, uint32_t size) {
+    return weft__fail(WEFT_ERR_INVALID_PARAM, "%s is %u, not below the team's size, %u", name, rank,
+                      size);
+}
+
 weft_status_t weft__fail_op(const weft_op_t *op, uint32_t flags) {
     if (op->reserved[0]) return weft__fail(WEFT_ERR_INVALID_PARAM, "op->reserved is not zero");
     if (op->stream)

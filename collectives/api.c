@@ -78,7 +78,7 @@ weft_status_t weft_team_grow_sized(size_t params_size, weft_team_t *team, uint32
     weft_status_t st = weft__worker_check(team->worker);
     if (st == WEFT_OK) st = weft__team_params_read(&known, params, params_size);
     if (st < 0) return st;
-    if (inviter >= team->size) REFUSE("inviter", "not below the team's size");
+    if (inviter >= team->size) return weft__fail_rank("inviter", inviter, team->size);
     if (n == 0 || n > JOINERS_MOST) REFUSE("n", "0, or more than 4096");
     return weft__team_grow(team, inviter, n, &known);
 }

@@ -52,7 +52,7 @@ static weft_status_t take_members(const weft_team_t *team, const weft_coll_args_
     }
     call->root = 0;
     if (!(weft__coll_traits[call->kind] & ROOTED)) return WEFT_OK;
-    if (args->root >= team->size) REFUSE("root", "not below the team's size");
+    if (args->root >= team->size) return weft__fail_rank("root", args->root, team->size);
     call->root = coll_index(call, args->root);
     if (call->root == UINT32_MAX) REFUSE("args->root", "none of the members");
     return WEFT_OK;

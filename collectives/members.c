@@ -38,7 +38,7 @@ weft_status_t weft_team_member_sized(size_t member_size, weft_team_t *team, uint
     if (!member_p) REFUSE("member_p", "NULL");
     weft_status_t st = weft__worker_check(team->worker);
     if (st < 0) return st;
-    if (rank >= team->size) REFUSE("rank", "not below the team's size");
+    if (rank >= team->size) return weft__fail_rank("rank", rank, team->size);
     if (!team->id) return weft__fail(WEFT_ERR_BUSY, "the team's exchange is in progress");
     member.host = team->record[rank].host;
     member.leader = team->host_of[rank];

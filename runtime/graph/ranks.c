@@ -6,6 +6,7 @@
 #include "results.h"
 
 #include <base/alloc.h>
+#include <base/check.h>
 #include <base/settings.h>
 #include <base/status.h>
 #include <endpoints/core/link.h>
@@ -425,9 +426,10 @@ weft_status_t weft__graph_ranks_place(weft_graph_t *graph, struct task *task) {
                    : WEFT_OK;
     if (params->on_rank && params->on_host)
         return weft__fail(WEFT_ERR_INVALID_PARAM, "params: on_rank and on_host");
-    if ((params->on_rank && params->rank >= graph->ranks->size) ||
-        (params->on_host && params->host >= graph->ranks->size))
-        return weft__fail(WEFT_ERR_INVALID_PARAM, "params->rank: not below the team's size");
+    if (params->on_rank && params->rank >= graph->ranks->size)
+        return weft__fail_rank("params->rank", params->rank, graph->ranks->size);
+    if (params->on_host && params->host >= graph->ranks->size)
+        return weft__fail_rank("params->host", params->host, graph->ranks->size);
     task->rank = params->on_rank   ? params->rank
                  : params->on_host ? place_on_host(graph, task, params->host)
                                    : place_of_data(graph, task);

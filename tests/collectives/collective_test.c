@@ -699,7 +699,7 @@ TEST(wrong_arguments_are_named) {
     CHECK_EQ(weft_barrier(NULL, NULL), WEFT_ERR_INVALID_PARAM);
     CHECK_EQ(weft_bcast(team, &x, 1, WEFT_INT32, 2, NULL), WEFT_ERR_INVALID_PARAM);
     weft_status_describe(WEFT_ERR_INVALID_PARAM, text, sizeof text);
-    CHECK(strstr(text, "root"));
+    CHECK(strstr(text, "root is 2, not below the team's size, 2"));
     CHECK_EQ(weft_bcast(team, NULL, 1, WEFT_INT32, 0, NULL), WEFT_ERR_INVALID_PARAM);
     CHECK_EQ(weft_bcast(team, &x, 1, (weft_datatype_t)77, 0, NULL), WEFT_ERR_INVALID_PARAM);
     CHECK_EQ(weft_allreduce(team, &x, NULL, 1, WEFT_INT32, WEFT_SUM, NULL), WEFT_ERR_INVALID_PARAM);
