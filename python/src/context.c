@@ -38,6 +38,7 @@ static PyObject *new (PyTypeObject *type, PyObject *args, PyObject *kwargs) {
         goto fail;
     }
     params.settings = settings;
+    params.log = weft__py_log;
     status = weft_context_create(&params, &self->handle);
     if (status == WEFT_OK) {
         free(settings);

@@ -183,6 +183,11 @@ void weft__py_dropped(struct request *request); /* it was not posted */
 void weft__py_done(weft_status_t status, void *request);
 Py_ssize_t weft__py_deliver(struct worker *worker);
 
+/* ---- log.c ---- */
+void weft__py_log(weft_log_level_t level, const char *room, const char *line, void *unused);
+PyObject *weft__py_log_route(PyObject *module, PyObject *args);
+PyObject *weft__py_log_dropped(PyObject *module, PyObject *unused);
+
 /* ---- context.c ---- */
 weft_context_t *weft__py_context_handle(PyObject *context);
 

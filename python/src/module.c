@@ -150,6 +150,10 @@ static PyObject *pack(PyObject *module, PyObject *args) {
 static PyMethodDef methods[] = {
     {"setup", setup, METH_VARARGS, NULL},
     {"pack", pack, METH_VARARGS, "pack(buffers) -> bytes: what a send of them would send."},
+    {"log_route", weft__py_log_route, METH_VARARGS,
+     "log_route(fd): where lines of the log go, as packets; -1: to standard error."},
+    {"log_dropped", weft__py_log_dropped, METH_NOARGS,
+     "log_dropped() -> int: lines that had no room since the last call."},
     {"from_dlpack", weft__py_from_dlpack, METH_O, "from_dlpack(capsule) -> Block of its memory."},
     {"exchange", weft__py_exchange, METH_O,
      "exchange(object) -> (Block, stream) by DLPack's C exchange API of its type, or None."},

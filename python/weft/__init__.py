@@ -22,12 +22,12 @@ __version__ = _core.version
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from . import graph, rma, streams, teams, view
+    from . import graph, log, rma, streams, teams, view
 
 
 def __getattr__(name: str) -> object:
     """What not every program needs is imported when it is first named."""
-    if name in ("graph", "rma", "streams", "teams", "view"):
+    if name in ("graph", "log", "rma", "streams", "teams", "view"):
         import importlib
 
         return importlib.import_module("." + name, __name__)
