@@ -200,6 +200,33 @@ TEST(rdma_rc_registers_in_the_protection_domain_of_the_program) {
     given_down(&g);
 }
 
+/* The program's queue pairs take 9 pieces in a request. */
+TEST(a_message_of_more_pieces_than_its_queue_pairs_take_crosses) {
+    enum { PIECES = 16, PIECE = 1000 };
+    static char out[PIECES][2 * PIECE], in[PIECES * PIECE];
+    struct scene g;
+    struct tally done = {0}, sent = {0}, received = {0};
+    weft_op_t eager = {.done = tally, .arg = &sent, .flags = WEFT_AM_EAGER};
+    weft_iov_t from[PIECES], to = {in, sizeof in};
+    WANTS_THE_BED();
+    given_up(&g, true);
+    struct two *t = &g.bed.t;
+    for (int i = 0; i < PIECES; i++) {
+        memset(out[i], 'a' + i, PIECE);
+        from[i] = (weft_iov_t){out[i], PIECE};
+    }
+    CHECK_EQ(weft_tag_recv(t->b, 5, ~0ull, &to, 1, NULL, OP(&received)), WEFT_IN_PROGRESS);
+    weft_status_t st = weft_tag_send(t->ep, 5, from, PIECES, &eager);
+    CHECK(st >= 0);
+    UNTIL(t, received.calls == 1 && (st == WEFT_OK || sent.calls == 1));
+    CHECK_EQ(received.status, 0);
+    CHECK_EQ(t->errors, 0);
+    for (int i = 0; i < PIECES; i++) CHECK(memcmp(in + (size_t)i * PIECE, out[i], PIECE) == 0);
+    CHECK_EQ(weft_disassociate_resources(g.resource, g.worker, OP(&done)), WEFT_IN_PROGRESS);
+    UNTIL(t, done.calls);
+    given_down(&g);
+}
+
 /* ---- memory that the program registered ------------------------------------------------------ */
 
 enum { MEMORY = 65536 };

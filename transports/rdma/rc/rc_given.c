@@ -68,7 +68,7 @@ weft_status_t weft__rc_given_limits(struct rc_iface *iface, uint32_t *cqe_p) {
     if (given->cq) least_of(cqe_p, (uint32_t)given->cq->cqe);
     if (*cqe_p < iface->most_receives + iface->depth)
         return weft__fail(WEFT_ERR_INVALID_PARAM,
-                          "the given CQ has %u entries; %u receives and %u sends need more", *cqe_p,
+                          "a CQ has %u entries; %u receives and %u sends need more", *cqe_p,
                           iface->most_receives, iface->depth);
     return WEFT_OK;
 }

@@ -46,6 +46,7 @@ static weft_status_t limits(struct rc_iface *iface) {
     iface->most_receives =
         least(weft__setting_u64(context, SETTING_RDMA_RECEIVES), (uint64_t)has->max_srq_wr);
     if (iface->most_receives < 16) iface->most_receives = 16;
+    iface->iface.attr.max_iov = least(RC_IOV, (uint64_t)has->max_sge - 1);
     uint32_t cqe = least((uint64_t)has->max_cqe, INT32_MAX);
     weft_status_t st = weft__rc_given_limits(iface, &cqe);
     if (st < 0) return st;
@@ -62,7 +63,6 @@ static weft_status_t limits(struct rc_iface *iface) {
                      : has->atomic_cap == IBV_ATOMIC_GLOB                    ? RC_ATOMICS_GLOBAL
                                                                              : RC_ATOMICS_DEVICE;
     iface->max_grants = weft__setting_u32(context, SETTING_RDMA_MAX_GRANTS, UINT32_MAX);
-    iface->iface.attr.max_iov = least(RC_IOV, (uint64_t)has->max_sge - 1);
     iface->software = rd_is_software(iface->device);
     return WEFT_OK;
 }
