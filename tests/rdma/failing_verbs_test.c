@@ -66,6 +66,35 @@ TEST(a_connection_that_fails_names_the_function) {
         dial_fails_in(calls_of_a_dialer[i]);
 }
 
+/* ---- a request that the device refuses --------------------------------------------------------- */
+
+static void refusing_up(struct bed *bed) {
+    struct two *t = &bed->t;
+    t->a = bed_worker(t, &t->context, "rdma_rc", "rxe0", (weft_setting_t){0});
+    t->b = bed_worker(t, &bed->context_b, "rdma_rc", "rxe1", (weft_setting_t){0});
+    two_dial(t);
+    BED_UNTIL(t, 60, t->ready && t->back);
+}
+
+TEST(a_send_that_the_device_refuses_fails) {
+    static char out[16000], in[sizeof out];
+    struct bed bed = {0};
+    struct two *t = &bed.t;
+    struct tally sent = {0}, received = {0};
+    weft_op_t eager = {.done = tally, .arg = &sent, .flags = WEFT_AM_EAGER};
+    WANTS_THE_BED();
+    refusing_up(&bed);
+    CHECK_EQ(weft_tag_recv(t->b, 1, ~0ull, &(weft_iov_t){in, sizeof in}, 1, NULL, OP(&received)),
+             WEFT_IN_PROGRESS);
+    fail_next(CALL_post_send);
+    weft_status_t st = weft_tag_send(t->ep, 1, &(weft_iov_t){out, sizeof out}, 1, &eager);
+    CHECK_EQ(st, WEFT_IN_PROGRESS);
+    BED_UNTIL(t, 20, sent.calls == 1 && t->errors);
+    CHECK_EQ(sent.status, WEFT_ERR_IO);
+    CHECK_EQ(received.calls, 0);
+    bed_down(&bed);
+}
+
 TEST(each_function_fails_once_over_queue_pairs) {
     each_verb_fails("rdma_rc", false);
 }

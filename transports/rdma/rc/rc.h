@@ -83,7 +83,8 @@ struct rc_work {
     struct rc_op *op;
     struct completion *completion;
     enum rc_what what;
-    bool any; /* false: nothing is held for that request, and no callback is due */
+    bool any;        /* false: nothing is held for that request, and no callback is due */
+    bool is_refused; /* the device did not take the request */
 };
 
 /* ---- a lane ---------------------------------------------------------------------------------- */
@@ -113,6 +114,7 @@ struct rc_lane {
     uint32_t unsignalled;  /* posted since the last that asks for a completion */
     uint64_t bytes;        /* sent since the owner was notified */
     bool fence;            /* the next request waits for the gets and atomics before it */
+    bool is_refused;       /* a request was: none goes out behind it, but the marker */
     /* the marker came back; the device has said its last word about the queue pair */
     bool marked, last_received;
     /* what it may send: a message is begun with one, and may need more */

@@ -22,11 +22,25 @@ static void keep_work(struct rc_lane *lane, const struct rc_work *work) {
     lane->n_works++;
 }
 
+/* An errno. */
+static int post(struct rc_lane *lane, struct ibv_send_wr *wr, bool marks) {
+    struct ibv_send_wr *bad;
+    if (!lane->qp) return ENOTCONN;
+    return lane->is_refused && !marks ? ECANCELED : ibv_post_send(lane->qp, wr, &bad);
+}
+
+/* The request is over with those before it, and has failed. */
+static void refuse(struct rc_lane *lane, uint32_t number, const struct rc_work *work, int error) {
+    lane->is_refused = true;
+    if (work) work_at(lane, number)->is_refused = true;
+    weft__rc_lane_break(lane, weft__fail(WEFT_ERR_IO, "ibv_post_send: %s", strerror(error)));
+}
+
 void weft__rc_post(struct rc_lane *lane, struct ibv_send_wr *wr, const struct rc_work *work,
                    bool signal) {
-    struct ibv_send_wr *bad;
+    uint32_t number = lane->posted;
     if (work) keep_work(lane, work);
-    wr->wr_id = SENT | lane->posted;
+    wr->wr_id = SENT | number;
     lane->posted++;
     if (signal || ++lane->unsignalled >= RC_SIGNAL) {
         wr->send_flags |= IBV_SEND_SIGNALED;
@@ -34,9 +48,8 @@ void weft__rc_post(struct rc_lane *lane, struct ibv_send_wr *wr, const struct rc
     }
     if (lane->fence) wr->send_flags |= IBV_SEND_FENCE;
     lane->fence = false;
-    int error = lane->qp ? ibv_post_send(lane->qp, wr, &bad) : ENOTCONN;
-    if (error)
-        weft__rc_lane_break(lane, weft__fail(WEFT_ERR_IO, "ibv_post_send: %s", strerror(error)));
+    int error = post(lane, wr, work && work->what == RC_MARKER);
+    if (error) refuse(lane, number, work, error);
 }
 
 /* A write of nothing touches nothing at the peer, and needs no key. */
@@ -100,6 +113,7 @@ static void work_over(struct rc_lane *lane, uint32_t number, weft_status_t statu
     if (!work.any) return;
     *work_at(lane, number) = (struct rc_work){.what = RC_PLAIN};
     lane->n_works--;
+    if (work.is_refused) status = lane->why;
     if (work.block) rd_pool_put(&rc_iface_of(lane)->send, work.block);
     if (work.op) op_over(lane, work.op, status);
     if (work.completion) completion_step(work.completion, status);
