@@ -99,6 +99,60 @@ TEST(a_question_that_fails_for_want_of_memory_ends_no_copy) {
     end();
 }
 
+/* CUDA's default mode of a capture, which forbids unsafe calls of every thread. */
+enum { CAPTURE_GLOBAL = 0 };
+
+static void *begin_capture(void *context) {
+    void *stream = NULL;
+    CHECK_EQ(gpu.set_current(context), 0);
+    CHECK_EQ(gpu.stream_create(&stream, 1), 0);
+    CHECK_EQ(gpu.capture_begin(stream, CAPTURE_GLOBAL), 0);
+    return stream;
+}
+static void end_capture(void *stream) {
+    void *graph = NULL;
+    CHECK_EQ(gpu.capture_end(stream, &graph), 0);
+    CHECK(graph != NULL);
+    CHECK_EQ(gpu.set_current(NULL), 0);
+    CHECK_EQ(gpu.stream_destroy(stream), 0);
+}
+
+/* Their context is a new one: streams are made, memory is pinned, and the driver is asked. */
+TEST(copies_do_not_invalidate_a_capture_of_the_program) {
+    gpu_load();
+    if (!gpu.hold) SKIP("only the double of the CUDA driver fails at will");
+    const unsigned *queries = dlsym(RTLD_DEFAULT, "double_queries");
+    void *context = gpu.context_create(), *stream = begin_capture(context);
+    unsigned before = *queries;
+    gpu.hold(true);
+    begin(context);
+    struct cuda_chunk *chunk = weft__cuda_chunk_take(bed.copies, context);
+    CHECK(chunk && chunk->is_pinned);
+    weft__cuda_chunk_give(bed.copies, chunk);
+    for (int k = 0; k < 20000 && *queries == before; k++) turns(1);
+    CHECK(*queries > before);
+    gpu.hold(false);
+    for (int i = 0; i < N; i++) {
+        for (int k = 0; k < 20000 && !bed.done[i]; k++) turns(1);
+        CHECK_EQ(bed.status[i], WEFT_OK);
+    }
+    end();
+    end_capture(stream);
+}
+
+TEST(memory_is_unpinned_where_no_context_is_current) {
+    gpu_load();
+    if (!gpu.hold) SKIP("the driver has a context in this thread");
+    CHECK_EQ(gpu.set_current(NULL), 0);
+    begin(gpu.context_create());
+    struct cuda_chunk *chunk = weft__cuda_chunk_take(bed.copies, bed.copy[0].batch.place.context);
+    CHECK(chunk && chunk->is_pinned);
+    const char *at = chunk->at;
+    weft__cuda_chunk_give(bed.copies, chunk);
+    end();
+    CHECK(!weft__cuda_is_pinned(at, LEN));
+}
+
 /* Of three batches, as of three threads, the first fails, so that the third gets another stream.
  * The second keeps the stream that it has; as it fails too, the third keeps its own. */
 TEST(a_batch_that_fails_takes_no_stream_away_from_others) {

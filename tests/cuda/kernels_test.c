@@ -221,7 +221,7 @@ TEST(strided_blocks_are_packed_and_unpacked) {
     CHECK_EQ(weft__cuda_pin(gpu.context, packed, sizeof packed), WEFT_OK);
     for (size_t i = 0; i < sizeof args / sizeof *args; i++)
         for (unsigned shift = 0; shift < 3; shift++) packs(&args[i], packed + shift, laid_out);
-    weft__cuda_unpin(packed);
+    CHECK(weft__cuda_unpin(gpu.context, packed));
     gpu.release(laid_out);
 }
 

@@ -31,11 +31,13 @@ SAME(CUmemGenericAllocationHandle, cuda_handle);
 SAME(CUmemoryPool, cuda_pool);
 _Static_assert(sizeof(CUresult) == sizeof(cuda_result), "CUresult");
 _Static_assert(sizeof(CUstreamCaptureStatus) == sizeof(cuda_capture), "CUstreamCaptureStatus");
+_Static_assert(CU_STREAM_CAPTURE_MODE_RELAXED == CUDA_CAPTURE_RELAXED, "mode");
 _Static_assert(sizeof(CUpointer_attribute) == sizeof(cuda_attribute), "CUpointer_attribute");
 _Static_assert(sizeof(CUdevice_attribute) == sizeof(cuda_device_attribute), "CUdevice_attribute");
 _Static_assert(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT == CUDA_DEVICE_MULTIPROCESSORS, "attribute");
 _Static_assert(CUDA_ERROR_OUT_OF_MEMORY == CUDA_OUT_OF_MEMORY, "error");
 _Static_assert(CUDA_ERROR_NOT_READY == CUDA_NOT_READY, "error");
+_Static_assert(CUDA_ERROR_NOT_SUPPORTED == CUDA_NOT_SUPPORTED, "error");
 _Static_assert(CU_STREAM_NON_BLOCKING == CUDA_NON_BLOCKING, "flag");
 _Static_assert(CU_MEMORYTYPE_HOST == CUDA_KIND_HOST, "kind");
 _Static_assert(CU_MEMORYTYPE_DEVICE == CUDA_KIND_DEVICE, "kind");
@@ -76,6 +78,7 @@ MEMBER(WidthInBytes) MEMBER(Height) MEMBER(Depth)
 #define cuda_result CUresult
 #define cuda_attribute CUpointer_attribute
 #define cuda_capture CUstreamCaptureStatus
+#define cuda_capture_mode CUstreamCaptureMode
 #define cuda_device_attribute CUdevice_attribute
 #define cuda_uuid CUuuid_st
 #define cuda_handle_type CUmemAllocationHandleType

@@ -154,7 +154,8 @@ static struct cuda_chunk *new_chunk(struct cuda_copies *copies, cuda_context con
         talloc_free(chunk);
         return NULL;
     }
-    chunk->is_pinned = weft__cuda_pin(context, chunk->at, copies->chunk) == WEFT_OK;
+    chunk->context = context ? context : weft__cuda_current();
+    chunk->is_pinned = weft__cuda_pin(chunk->context, chunk->at, copies->chunk) == WEFT_OK;
     list_init(&chunk->of_pool);
     copies->left -= copies->chunk;
     return chunk;
@@ -171,8 +172,8 @@ void weft__cuda_chunk_give(struct cuda_copies *copies, struct cuda_chunk *chunk)
 }
 
 static void free_chunk(struct cuda_copies *copies, struct cuda_chunk *chunk) {
-    if (chunk->is_pinned) weft__cuda_unpin(chunk->at);
-    munmap(chunk->at, copies->chunk);
+    if (!chunk->is_pinned || weft__cuda_unpin(chunk->context, chunk->at))
+        munmap(chunk->at, copies->chunk);
     talloc_free(chunk);
 }
 

@@ -73,6 +73,27 @@ const struct cuda_driver *weft__cuda_driver(void) {
     return __atomic_load_n(&weft__cuda_active, __ATOMIC_ACQUIRE) ? &driver : NULL;
 }
 
+/* Weft's calls belong to no capture of the program's: its streams are others. */
+static void relax(struct cuda_visit *visit) {
+    visit->mode = CUDA_CAPTURE_RELAXED;
+    visit->has_mode =
+        driver.exchange_capture_mode && driver.exchange_capture_mode(&visit->mode) == 0;
+}
+
+cuda_result weft__cuda_enter(cuda_context context, struct cuda_visit *visit_p) {
+    *visit_p = (struct cuda_visit){.has_pushed = context != NULL};
+    cuda_result result = context ? driver.context_push(context) : 0;
+    if (result == 0) relax(visit_p);
+    return result;
+}
+
+void weft__cuda_leave(const struct cuda_visit *visit) {
+    cuda_capture_mode mode = visit->mode;
+    cuda_context popped;
+    if (visit->has_mode) (void)driver.exchange_capture_mode(&mode);
+    if (visit->has_pushed) (void)driver.context_pop(&popped);
+}
+
 weft_status_t weft__cuda_status(cuda_result result, const char *what) {
     const char *name = NULL;
     if (result == 0) return WEFT_OK;

@@ -15,6 +15,7 @@
 typedef unsigned cuda_result; /* CUresult: 0 is success */
 typedef unsigned cuda_attribute;
 typedef unsigned cuda_capture;      /* CUstreamCaptureStatus: 0 is none */
+typedef unsigned cuda_capture_mode; /* CUstreamCaptureMode */
 typedef unsigned cuda_range_handle; /* CUmemRangeHandleType */
 typedef void (*cuda_host_fn)(void *arg);
 typedef int cuda_device;
@@ -28,7 +29,9 @@ typedef unsigned cuda_device_attribute;
 typedef unsigned cuda_handle_type;      /* CUmemAllocationHandleType */
 typedef unsigned long long cuda_handle; /* CUmemGenericAllocationHandle */
 
-enum { CUDA_OUT_OF_MEMORY = 2, CUDA_NOT_READY = 600, CUDA_NON_BLOCKING = 1 };
+enum { CUDA_OUT_OF_MEMORY = 2, CUDA_NOT_READY = 600, CUDA_NOT_SUPPORTED = 801 };
+enum { CUDA_NON_BLOCKING = 1 }; /* of a stream */
+enum { CUDA_CAPTURE_RELAXED = 2 };
 enum { CUDA_DEVICE_MULTIPROCESSORS = 16 };
 enum cuda_memory_kind { CUDA_KIND_HOST = 1, CUDA_KIND_DEVICE = 2 };
 enum {
@@ -108,6 +111,17 @@ void weft__cuda_notice(void);
 
 /* NULL: the driver is not loaded. Any thread. */
 const struct cuda_driver *weft__cuda_driver(void);
+
+/* What a thread had before it entered a context. */
+struct cuda_visit {
+    bool has_pushed, has_mode;
+    cuda_capture_mode mode;
+};
+/* The context is current until the leave (NULL: the one that is). In between the thread may call
+ * what a stream's capture, in whatever thread, would forbid, and makes no capture invalid. An
+ * error: it was not entered, and is not left. */
+cuda_result weft__cuda_enter(cuda_context context, struct cuda_visit *visit_p);
+void weft__cuda_leave(const struct cuda_visit *visit);
 
 /* OK, NO_MEMORY, or IO; the cause names `what` and the driver's error. */
 weft_status_t weft__cuda_status(cuda_result result, const char *what);

@@ -101,8 +101,10 @@ static weft_status_t take_queue(const struct cuda_driver *driver, cuda_context c
 /* Does the driver still know the stream, and no error of its context? */
 static bool is_usable(const struct queue *queue) {
     const struct cuda_driver *driver = weft__cuda_driver();
-    if (!driver || !queue->stream) return false;
+    struct cuda_visit visit;
+    if (!driver || !queue->stream || weft__cuda_enter(queue->context, &visit) != 0) return false;
     cuda_result r = driver->stream_query(queue->stream);
+    weft__cuda_leave(&visit);
     return r == 0 || r == CUDA_NOT_READY;
 }
 
@@ -121,16 +123,16 @@ typedef weft_status_t (*queue_fn)(const struct cuda_driver *driver, const struct
 static weft_status_t in_context(cuda_context context, bool needs_queue, queue_fn fn, void *arg) {
     const struct cuda_driver *driver = weft__cuda_driver();
     struct queue queue = {0};
-    cuda_context popped;
+    struct cuda_visit visit;
     if (!driver || !context) return weft__fail(WEFT_ERR_UNSUPPORTED, "no context of CUDA");
     if (!driver_has_all(driver))
         return weft__fail(WEFT_ERR_UNSUPPORTED, "the CUDA driver is too old");
-    weft_status_t st =
-        weft__cuda_status(driver->context_push(context), "could not enter the memory's context");
+    weft_status_t st = weft__cuda_status(weft__cuda_enter(context, &visit),
+                                         "could not enter the memory's context");
     if (st < 0) return st;
     if (needs_queue) st = take_queue(driver, context, &queue);
     if (st == WEFT_OK) st = fn(driver, &queue, arg);
-    (void)driver->context_pop(&popped);
+    weft__cuda_leave(&visit);
     return st;
 }
 

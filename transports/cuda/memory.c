@@ -147,10 +147,10 @@ static weft_status_t take_stream(struct cuda_batch *batch) {
 
 /* A stream whose context cannot be entered went with it. */
 static void destroy_stream(const struct cuda_driver *driver, const struct own_stream *own) {
-    cuda_context popped;
-    if (own->context && driver->context_push(own->context) != 0) return;
+    struct cuda_visit visit;
+    if (weft__cuda_enter(own->context, &visit) != 0) return;
     (void)driver->stream_destroy(own->stream);
-    if (own->context) (void)driver->context_pop(&popped);
+    weft__cuda_leave(&visit);
 }
 
 /* After a failure its context may have been destroyed, and another created at the same address: the
@@ -179,15 +179,9 @@ static weft_status_t check_given(const struct cuda_driver *driver, cuda_stream s
     return weft__fail(WEFT_ERR_UNSUPPORTED, "the worker's stream is being captured");
 }
 
-static weft_status_t enter_context(const struct cuda_batch *batch) {
-    if (!batch->place.context) return WEFT_OK;
-    return weft__cuda_status(batch->driver->context_push(batch->place.context),
+static weft_status_t enter_context(const struct cuda_batch *batch, struct cuda_visit *visit_p) {
+    return weft__cuda_status(weft__cuda_enter(batch->place.context, visit_p),
                              "could not enter the memory's context");
-}
-
-static void leave_context(const struct cuda_batch *batch) {
-    cuda_context popped;
-    if (batch->place.context) (void)batch->driver->context_pop(&popped);
 }
 
 weft_status_t weft__cuda_batch_begin(struct cuda_batch *batch, struct cuda_place place,
@@ -195,16 +189,17 @@ weft_status_t weft__cuda_batch_begin(struct cuda_batch *batch, struct cuda_place
     *batch = (struct cuda_batch){
         .driver = weft__cuda_driver(), .place = place, .use = use, .stream = place.stream};
     if (!batch->driver) return weft__fail(WEFT_ERR_IO, "the CUDA driver is not loaded");
-    weft_status_t st = enter_context(batch);
+    if (!place.context) batch->place.context = weft__cuda_current();
+    weft_status_t st = enter_context(batch, &batch->visit);
     if (st < 0) return st;
     st = place.stream ? check_given(batch->driver, place.stream) : take_stream(batch);
-    if (st < 0) leave_context(batch);
+    if (st < 0) weft__cuda_leave(&batch->visit);
     return st;
 }
 
 weft_status_t weft__cuda_batch_fail(struct cuda_batch *batch, weft_status_t status) {
     (void)batch->driver->stream_wait(batch->stream);
-    leave_context(batch);
+    weft__cuda_leave(&batch->visit);
     give_stream(batch, true);
     return status;
 }
@@ -314,7 +309,7 @@ weft_status_t weft__cuda_batch_write_blocks(struct cuda_batch *batch,
 weft_status_t weft__cuda_batch_wait(struct cuda_batch *batch) {
     cuda_result result = batch->driver->stream_wait(batch->stream);
     if (result != 0) return weft__cuda_batch_fail(batch, weft__cuda_status(result, copy_failed));
-    leave_context(batch);
+    weft__cuda_leave(&batch->visit);
     give_stream(batch, false);
     return WEFT_OK;
 }
@@ -323,18 +318,19 @@ weft_status_t weft__cuda_batch_then(struct cuda_batch *batch, cuda_host_fn fn, v
     cuda_result result = batch->driver->host_call ? batch->driver->host_call(batch->stream, fn, arg)
                                                   : batch->driver->stream_wait(batch->stream);
     if (result != 0) return weft__cuda_batch_fail(batch, weft__cuda_status(result, could_not_copy));
-    leave_context(batch);
+    weft__cuda_leave(&batch->visit);
     if (!batch->driver->host_call) fn(arg);
     return WEFT_OK;
 }
 
 weft_status_t weft__cuda_batch_check(const struct cuda_batch *batch) {
-    weft_status_t st = enter_context(batch);
+    struct cuda_visit visit;
+    weft_status_t st = enter_context(batch, &visit);
     if (st == WEFT_ERR_NO_MEMORY) return WEFT_OK; /* to ask: it goes on */
     if (st < 0) return weft__fail(WEFT_ERR_IO, "the context of a copy is gone");
     cuda_result result =
         batch->driver->stream_query ? batch->driver->stream_query(batch->stream) : 0;
-    leave_context(batch);
+    weft__cuda_leave(&visit);
     return result == CUDA_NOT_READY ? WEFT_OK : weft__cuda_status(result, copy_failed);
 }
 
@@ -343,12 +339,13 @@ void weft__cuda_batch_end(struct cuda_batch *batch, weft_status_t status) {
 }
 
 void weft__cuda_batch_stop(struct cuda_batch *batch) {
-    weft_status_t st = enter_context(batch);
+    struct cuda_visit visit;
+    weft_status_t st = enter_context(batch, &visit);
     if (st == WEFT_OK) {
         if (batch->place.stream) st = check_given(batch->driver, batch->place.stream);
         if (st == WEFT_OK)
             st = weft__cuda_status(batch->driver->stream_wait(batch->stream), copy_failed);
-        leave_context(batch);
+        weft__cuda_leave(&visit);
     }
     give_stream(batch, st < 0);
 }
@@ -356,21 +353,26 @@ void weft__cuda_batch_stop(struct cuda_batch *batch) {
 weft_status_t weft__cuda_pin(cuda_context context, void *at, size_t len) {
     enum { FOR_ALL_CONTEXTS = 1 };
     const struct cuda_driver *driver = weft__cuda_driver();
-    cuda_context popped;
+    struct cuda_visit visit;
     if (!driver || !driver->host_register) return WEFT_ERR_UNSUPPORTED;
     weft_status_t st =
-        context ? weft__cuda_status(driver->context_push(context), "could not enter a context")
-                : WEFT_OK;
+        weft__cuda_status(weft__cuda_enter(context, &visit), "could not enter a context");
     if (st < 0) return st;
     st = weft__cuda_status(driver->host_register(at, len, FOR_ALL_CONTEXTS),
                            "could not pin memory of the host");
-    if (context) (void)driver->context_pop(&popped);
+    weft__cuda_leave(&visit);
     return st;
 }
 
-void weft__cuda_unpin(void *at) {
+bool weft__cuda_unpin(cuda_context context, void *at) {
     const struct cuda_driver *driver = weft__cuda_driver();
-    if (driver && driver->host_unregister) (void)driver->host_unregister(at);
+    struct cuda_visit visit;
+    if (!driver || !driver->host_unregister) return true;
+    cuda_result result = weft__cuda_enter(context, &visit);
+    if (result != 0) return result != CUDA_OUT_OF_MEMORY;
+    (void)driver->host_unregister(at);
+    weft__cuda_leave(&visit);
+    return true;
 }
 
 /* ---- copies that the call waits for */

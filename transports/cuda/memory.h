@@ -68,6 +68,7 @@ struct cuda_batch {
     struct cuda_place place;
     enum cuda_use use;
     cuda_stream stream; /* the place's, or Weft's own, which stays until the batch has ended */
+    struct cuda_visit visit;
 };
 weft_status_t weft__cuda_batch_begin(struct cuda_batch *batch, struct cuda_place place,
                                      enum cuda_use use);
@@ -110,6 +111,8 @@ static inline bool cuda_batch_shares_stream(const struct cuda_batch *a,
 
 /* Memory of the host that copies are fast with. Errors: UNSUPPORTED, NO_MEMORY, IO. */
 weft_status_t weft__cuda_pin(cuda_context context, void *at, size_t len);
-void weft__cuda_unpin(void *at);
+/* The context is that of the pin; what was pinned there goes with it. False: the driver has no
+ * memory to enter it, and the memory is pinned yet. */
+bool weft__cuda_unpin(cuda_context context, void *at);
 
 #endif

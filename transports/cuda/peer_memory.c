@@ -64,10 +64,10 @@ static weft_status_t get_file(const void *at, size_t len, struct cuda_export *ma
 
 static weft_status_t get_handle(const struct cuda_driver *driver, const struct cuda_memory *memory,
                                 struct cuda_export *made) {
-    cuda_context popped;
-    if (memory->context && driver->context_push(memory->context) != 0) return WEFT_ERR_UNSUPPORTED;
+    struct cuda_visit visit;
+    if (weft__cuda_enter(memory->context, &visit) != 0) return WEFT_ERR_UNSUPPORTED;
     cuda_result result = driver->ipc_handle(&made->handle, made->base);
-    if (memory->context) (void)driver->context_pop(&popped);
+    weft__cuda_leave(&visit);
     return result == 0 ? WEFT_OK : WEFT_ERR_UNSUPPORTED;
 }
 
@@ -142,14 +142,14 @@ static struct cuda_import *find_open(const struct cuda_export *e, cuda_context c
 
 static void close_import(struct cuda_import *import) {
     const struct cuda_driver *driver = weft__cuda_driver();
-    cuda_context popped;
+    struct cuda_visit visit;
     list_remove(&import->of_all);
-    bool entered = import->context && driver->context_push(import->context) == 0;
+    bool entered = weft__cuda_enter(import->context, &visit) == 0;
     if (import->of.file.process)
         weft__cuda_file_unmap(&import->mapped);
     else
         (void)driver->ipc_close((cuda_pointer)(uintptr_t)import->at);
-    if (entered) (void)driver->context_pop(&popped);
+    if (entered) weft__cuda_leave(&visit);
     talloc_free(import);
     n_unused--;
 }
@@ -177,9 +177,9 @@ static void close_oldest(void) {
 
 static weft_status_t open_handle(const struct cuda_driver *driver, struct cuda_import *import) {
     enum { PEERS_TOO = 1 }; /* a device beside the context's is mapped by peer access */
-    cuda_context popped;
+    struct cuda_visit visit;
     cuda_pointer at = 0;
-    if (import->context && driver->context_push(import->context) != 0) return WEFT_ERR_UNSUPPORTED;
+    if (weft__cuda_enter(import->context, &visit) != 0) return WEFT_ERR_UNSUPPORTED;
     weft_status_t st;
     if (import->of.file.process) {
         struct cuda_pool_pointer pointer;
@@ -192,7 +192,7 @@ static weft_status_t open_handle(const struct cuda_driver *driver, struct cuda_i
              : result == CUDA_OUT_OF_MEMORY ? WEFT_ERR_NO_MEMORY
                                             : WEFT_ERR_UNSUPPORTED;
     }
-    if (import->context) (void)driver->context_pop(&popped);
+    weft__cuda_leave(&visit);
     import->at = (char *)(uintptr_t)at;
     return st;
 }

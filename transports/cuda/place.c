@@ -34,15 +34,16 @@ weft_status_t weft__cuda_place_admits(const struct given *given, void *stream) {
 }
 
 weft_status_t weft__cuda_given_check(void *context, void *stream) {
-    cuda_context own = context, of = own, popped;
+    cuda_context own = context, of = own;
+    struct cuda_visit visit;
     weft__cuda_look();
     const struct cuda_driver *driver = weft__cuda_driver();
     if (!driver) return weft__fail(WEFT_ERR_UNSUPPORTED, "the CUDA driver is not loaded");
-    if (!own || driver->context_push(own) != 0)
+    if (!own || weft__cuda_enter(own, &visit) != 0)
         return weft__fail(WEFT_ERR_INVALID_PARAM, "no CUDA context that can be entered");
     cuda_result result = 0;
     if (stream && driver->stream_context) result = driver->stream_context(stream, &of);
-    (void)driver->context_pop(&popped);
+    weft__cuda_leave(&visit);
     if (result != 0 || of != own)
         return weft__fail(WEFT_ERR_INVALID_PARAM, "the stream is not of the CUDA context");
     return WEFT_OK;
@@ -50,22 +51,22 @@ weft_status_t weft__cuda_given_check(void *context, void *stream) {
 
 weft_status_t weft__cuda_stream_open(void *context, void **stream_p) {
     const struct cuda_driver *driver = weft__cuda_driver();
-    cuda_context popped;
+    struct cuda_visit visit;
     cuda_stream stream;
-    weft_status_t st =
-        weft__cuda_status(driver->context_push(context), "could not enter the worker's context");
+    weft_status_t st = weft__cuda_status(weft__cuda_enter(context, &visit),
+                                         "could not enter the worker's context");
     if (st < 0) return st;
     st = weft__cuda_status(driver->stream_create(&stream, CUDA_NON_BLOCKING),
                            "could not create a stream");
-    (void)driver->context_pop(&popped);
+    weft__cuda_leave(&visit);
     if (st == WEFT_OK) *stream_p = stream;
     return st;
 }
 
 void weft__cuda_stream_close(void *context, void *stream) {
     const struct cuda_driver *driver = weft__cuda_driver();
-    cuda_context popped;
-    if (driver->context_push(context) != 0) return; /* it went with its context */
+    struct cuda_visit visit;
+    if (weft__cuda_enter(context, &visit) != 0) return; /* it went with its context */
     (void)driver->stream_destroy(stream);
-    (void)driver->context_pop(&popped);
+    weft__cuda_leave(&visit);
 }

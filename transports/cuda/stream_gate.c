@@ -82,8 +82,10 @@ static weft_status_t make_words(const struct cuda_driver *driver, cuda_context c
     return st;
 }
 
-/* Another context may have its address by now. The memory stays: a stream may still read it. */
-static void drop_words(cuda_context context) {
+/* A wait was refused: another context may have the address by now. The memory stays: a stream may
+ * still read it. A device that never waits is no reason. */
+static void drop_words(cuda_context context, cuda_result why) {
+    if (why == CUDA_NOT_SUPPORTED) return;
     for (struct words *w; (w = find_words(context, true)) != NULL;) *w = words[--n_words];
 }
 
@@ -146,28 +148,29 @@ static weft_status_t begin_gate(const struct cuda_driver *driver, struct cuda_ga
                       MOST_WORDS * WORDS);
 }
 
-static weft_status_t enter_context(const struct cuda_driver *driver, struct cuda_gate *gate) {
+static weft_status_t enter_context(const struct cuda_driver *driver, struct cuda_gate *gate,
+                                   struct cuda_visit *visit_p) {
     weft_status_t st = weft__cuda_status(driver->stream_context(gate->stream, &gate->context),
                                          "op->stream has no context");
     return st < 0 ? st
-                  : weft__cuda_status(driver->context_push(gate->context),
+                  : weft__cuda_status(weft__cuda_enter(gate->context, visit_p),
                                       "could not enter the stream's context");
 }
 
 static weft_status_t new_gate(const struct cuda_gate *of, struct cuda_gate **gate_p) {
     weft__cuda_notice();
     const struct cuda_driver *driver = weft__cuda_driver();
-    cuda_context popped;
+    struct cuda_visit visit;
     weft_status_t st = check_stream(driver, of->stream, of->is_recorded);
     if (st < 0) return st;
     struct cuda_gate *gate = weft__new(NULL, struct cuda_gate);
     if (!gate) return WEFT_ERR_NO_MEMORY;
     *gate = *of;
     list_init(&gate->of_all);
-    st = enter_context(driver, gate);
+    st = enter_context(driver, gate, &visit);
     if (st == WEFT_OK) {
         st = begin_gate(driver, gate);
-        (void)driver->context_pop(&popped);
+        weft__cuda_leave(&visit);
     }
     if (st < 0)
         talloc_free(gate);
@@ -219,12 +222,12 @@ static void open_gate(struct cuda_gate *gate) {
     gate->is_open = true;
 }
 
-/* `st` is that of the wait. If it was refused, what has not begun is left. False: it began, and
- * nothing is held back. */
-static bool leave_if_refused(struct cuda_gate *gate, weft_status_t st) {
+/* `wait` is the result of the wait. If it was refused, what has not begun is left. False: it began,
+ * and nothing is held back. */
+static bool leave_if_refused(struct cuda_gate *gate, cuda_result wait) {
     pthread_mutex_lock(&mutex);
-    bool leaves = st < 0 && !gate->is_reached;
-    if (st < 0) drop_words(gate->context);
+    bool leaves = wait != 0 && !gate->is_reached;
+    if (wait != 0) drop_words(gate->context, wait);
     if (leaves) {
         gate->is_reached = true;
         open_gate(gate);
@@ -243,23 +246,24 @@ static weft_status_t place(const struct cuda_driver *driver, struct cuda_gate *g
         weft__cuda_gate_free(gate);
         return st;
     }
-    st = weft__cuda_status(
-        driver->stream_wait_value(gate->stream, gate->device, gate->value, AT_LEAST),
-        "op->stream cannot wait for an operation");
-    return leave_if_refused(gate, st) ? st : WEFT_OK;
+    cuda_result wait = driver->stream_wait_value(gate->stream, gate->device, gate->value, AT_LEAST);
+    if (!leave_if_refused(gate, wait)) return WEFT_OK;
+    if (wait == CUDA_NOT_SUPPORTED)
+        return weft__fail(WEFT_ERR_UNSUPPORTED, "op->stream: its device waits for no values");
+    return weft__cuda_status(wait, "op->stream cannot wait for an operation");
 }
 
 weft_status_t weft__cuda_gate_place(struct cuda_gate *gate) {
     const struct cuda_driver *driver = weft__cuda_driver();
-    cuda_context popped;
+    struct cuda_visit visit;
     weft_status_t st =
-        weft__cuda_status(driver->context_push(gate->context), "the stream's context is gone");
+        weft__cuda_status(weft__cuda_enter(gate->context, &visit), "the stream's context is gone");
     if (st < 0) {
         weft__cuda_gate_free(gate);
         return st;
     }
     st = place(driver, gate);
-    (void)driver->context_pop(&popped);
+    weft__cuda_leave(&visit);
     return st;
 }
 
@@ -307,17 +311,17 @@ weft_status_t weft__cuda_gate_record(void *stream, void *owner, void (*reached)(
     const struct cuda_gate of = {
         .stream = stream, .owner = owner, .reached = reached, .arg = arg, .is_recorded = true};
     struct cuda_gate *gate;
-    cuda_context popped;
+    struct cuda_visit visit;
     weft_status_t st = new_gate(&of, &gate);
     if (st < 0) return st;
     gate->is_reached = true; /* nothing waits for it between launches */
-    st = weft__cuda_status(driver->context_push(gate->context), "the stream's context is gone");
+    st = weft__cuda_status(weft__cuda_enter(gate->context, &visit), "the stream's context is gone");
     if (st < 0) {
         weft__cuda_gate_free(gate);
         return st;
     }
     st = record(driver, gate);
-    (void)driver->context_pop(&popped);
+    weft__cuda_leave(&visit);
     if (st == WEFT_OK) *gate_p = gate;
     return st;
 }

@@ -29,7 +29,8 @@ enum {
     ALREADY_REGISTERED = 712,
     LAUNCH_FAILED = 719,
     NOT_SUPPORTED = 801,
-    CAPTURE_UNSUPPORTED = 900
+    CAPTURE_UNSUPPORTED = 900,
+    CAPTURE_INVALIDATED = 901
 };
 enum { KIND_HOST = 1, KIND_DEVICE = 2, MOST = 256, MOST_DEPTH = 16 };
 
@@ -91,6 +92,9 @@ void double_wait_all(void);
 /* What a call of the driver is to return before it does anything (double_fail_call). `in`: the
  * context that breaks with it, or NULL: the current one. */
 result double_call_begins(struct context *in);
+/* What a call that CUDA calls potentially unsafe is to return. Where a stream's capture forbids it,
+ * that capture becomes invalid. */
+result double_unsafe_begins(void);
 /* What a copy is to return (double_fail_copy). */
 result double_copy_begins(void);
 

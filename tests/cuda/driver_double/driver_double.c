@@ -32,7 +32,13 @@ void *double_context_create_on(int device) {
     *context = (struct context){.device = device};
     return context;
 }
+/* What it registered goes with it. */
 void double_context_destroy(void *context) {
+    pthread_mutex_lock(&table);
+    for (int i = 0; i < MOST; i++)
+        if (allocation[i].registered && allocation[i].context == context)
+            memset(&allocation[i], 0, sizeof allocation[i]);
+    pthread_mutex_unlock(&table);
     __atomic_store_n(&((struct context *)context)->destroyed, true, __ATOMIC_RELEASE);
 }
 void double_context_break(void *context) {
@@ -304,12 +310,17 @@ static result unpin(void *at, bool registered) {
 }
 result cuMemHostRegister_v2(void *at, size_t len, unsigned flags) {
     result r = double_call_begins(NULL);
+    if (r == SUCCESS) r = double_unsafe_begins();
     if (r == SUCCESS) r = double_usable(double_current());
     if (r == SUCCESS && double_is_out_of_memory()) r = OUT_OF_MEMORY;
     return r == SUCCESS ? pin(at, len, true) : r;
 }
+/* A broken context's error is one of earlier work. */
 result cuMemHostUnregister(void *at) {
-    return unpin(at, true);
+    result r = double_unsafe_begins();
+    if (r == SUCCESS && !double_current()) r = INVALID_CONTEXT;
+    if (r == SUCCESS) r = unpin(at, true);
+    return r == SUCCESS ? double_usable(double_current()) : r;
 }
 result cuMemHostGetDevicePointer_v2(pointer *device, void *host, unsigned flags) {
     *device = (pointer)(uintptr_t)host;

@@ -33,6 +33,7 @@ result cuIpcGetMemHandle(struct handle *handle, pointer at) {
 result cuIpcOpenMemHandle_v2(pointer *at, struct handle handle, unsigned flags) {
     char path[64];
     result r = double_call_begins(NULL);
+    if (r == SUCCESS) r = double_unsafe_begins();
     if (r == SUCCESS) r = double_usable(double_current());
     if (r != SUCCESS) return r;
     if (handle.magic != MAGIC) return INVALID_VALUE;

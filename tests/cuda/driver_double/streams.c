@@ -24,8 +24,12 @@ struct stream {
     struct graph *captured; /* what is added goes there instead */
 };
 /* The entries of a stream in their order. */
+enum capture_mode { CAPTURE_GLOBAL, CAPTURE_THREAD_LOCAL, CAPTURE_RELAXED };
 struct graph {
     struct entry *first, **last;
+    enum capture_mode mode;
+    pthread_t captor;
+    bool is_invalid;
     struct graph *all; /* it stays, as tests are short */
 };
 struct event {
@@ -39,6 +43,8 @@ static struct stream *streams, *ended;
 static struct event *events;
 static struct graph *graphs;
 static bool held;
+
+static __thread enum capture_mode thread_mode; /* of captures */
 
 bool double_capturing, double_captures_waits = true;
 unsigned double_wait_delay_us;
@@ -158,12 +164,31 @@ result double_copy_begins(void) {
     return double_fail_copy && --double_fail_copy == 0 ? LAUNCH_FAILED : SUCCESS;
 }
 
+/* As cuThreadExchangeStreamCaptureMode describes the modes of threads and of captures. */
+static bool forbids(const struct graph *captured) {
+    if (thread_mode == CAPTURE_RELAXED || captured->mode == CAPTURE_RELAXED) return false;
+    return pthread_equal(captured->captor, pthread_self()) ||
+           (captured->mode == CAPTURE_GLOBAL && thread_mode == CAPTURE_GLOBAL);
+}
+result double_unsafe_begins(void) {
+    result r = SUCCESS;
+    pthread_mutex_lock(&lock);
+    for (struct stream *s = streams; s; s = s->all) {
+        if (!s->captured || !forbids(s->captured)) continue;
+        s->captured->is_invalid = true;
+        r = CAPTURE_UNSUPPORTED;
+    }
+    pthread_mutex_unlock(&lock);
+    return r;
+}
+
 #pragma GCC diagnostic ignored "-Wmissing-prototypes"
 
 /* ---- streams */
 
 result cuStreamCreate(void **stream, unsigned flags) {
     result r = double_call_begins(NULL);
+    if (r == SUCCESS) r = double_unsafe_begins();
     if (r == SUCCESS) r = double_usable(double_current());
     if (r == SUCCESS && double_is_out_of_memory()) r = OUT_OF_MEMORY;
     if (r != SUCCESS) return r;
@@ -189,13 +214,16 @@ result cuStreamDestroy_v2(struct stream *s) {
 }
 /* The error is one of earlier work, after the wait. */
 result cuStreamSynchronize(void *stream) {
-    result r = double_wait(stream);
+    result r = double_unsafe_begins();
+    if (r == SUCCESS) r = double_wait(stream);
     return r == SUCCESS ? double_call_begins(NULL) : r;
 }
 result cuStreamQuery(void *stream) {
     __atomic_fetch_add(&double_queries, 1, __ATOMIC_RELAXED);
     struct stream *s = stream_of(stream);
-    result r = usable(s);
+    result r = double_unsafe_begins();
+    if (r == SUCCESS) r = double_usable(double_current());
+    if (r == SUCCESS) r = usable(s);
     if (r == SUCCESS && double_fail_query) r = INVALID_HANDLE;
     if (r != SUCCESS) return r;
     pthread_mutex_lock(&lock);
@@ -226,6 +254,8 @@ result cuStreamBeginCapture_v2(void *stream, unsigned mode) {
     struct graph *graph = calloc(1, sizeof *graph);
     graph->last = &graph->first;
     graph->all = graphs;
+    graph->mode = (enum capture_mode)mode;
+    graph->captor = pthread_self();
     graphs = graph;
     s->captured = graph;
     return SUCCESS;
@@ -233,8 +263,16 @@ result cuStreamBeginCapture_v2(void *stream, unsigned mode) {
 result cuStreamEndCapture(void *stream, struct graph **graph) {
     struct stream *s = stream_of(stream);
     if (!s || !s->captured) return INVALID_VALUE;
-    *graph = s->captured;
+    bool is_invalid = s->captured->is_invalid;
+    *graph = is_invalid ? NULL : s->captured;
     s->captured = NULL;
+    return is_invalid ? CAPTURE_INVALIDATED : SUCCESS;
+}
+result cuThreadExchangeStreamCaptureMode(unsigned *mode) {
+    unsigned before = thread_mode;
+    if (*mode > CAPTURE_RELAXED) return INVALID_VALUE;
+    thread_mode = (enum capture_mode) * mode;
+    *mode = before;
     return SUCCESS;
 }
 /* An executable graph is the graph itself. */
