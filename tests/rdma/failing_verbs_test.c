@@ -66,7 +66,7 @@ TEST(a_connection_that_fails_names_the_function) {
         dial_fails_in(calls_of_a_dialer[i]);
 }
 
-/* ---------------------------------------------------------------------------------------------- */
+/* ---- a request that the device refuses ------------------------------------------------------- */
 
 static void refusing_up(struct bed *bed) {
     struct two *t = &bed->t;
