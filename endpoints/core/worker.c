@@ -2,6 +2,12 @@
  * to it. */
 #include "worker.h"
 
+weft_status_t weft__worker_check_own(const weft_worker_t *worker) {
+    if (worker->shared)
+        return weft__fail(WEFT_ERR_UNSUPPORTED, "another worker does its work: call this for it");
+    return weft__reactor_is_dormant(worker->reactor) ? weft__worker_check(worker) : WEFT_OK;
+}
+
 struct reactor *weft__worker_reactor(weft_worker_t *worker) {
     return worker->reactor;
 }

@@ -176,6 +176,10 @@ static inline weft_worker_t *weft__worker_itself(weft_worker_t *worker) {
     return worker && UNLIKELY(worker->shared != NULL) ? worker->shared : worker;
 }
 
+/* For the calls about the thread that owns a worker. UNSUPPORTED: another worker does its work; or
+ * the status that a worker without a resource answers with. */
+weft_status_t weft__worker_check_own(const weft_worker_t *worker);
+
 struct reactor *weft__worker_reactor(weft_worker_t *worker);
 
 /* Attaches `object` to the worker under the address `key`. When the worker closes, it calls

@@ -436,7 +436,8 @@ weft_status_t weft_worker_start_thread_sized(size_t params_size, weft_worker_t *
     if (st < 0) return st;
     if (p.callbacks > WEFT_CALLBACKS_POLLED)
         return weft__fail(WEFT_ERR_INVALID_PARAM, "callbacks is %d", p.callbacks);
-    if (weft__reactor_is_dormant(worker->reactor)) return weft__worker_check(worker);
+    st = weft__worker_check_own(worker);
+    if (st < 0) return st;
     if (worker->driver.has_thread)
         return weft__fail(WEFT_ERR_BUSY, "the worker already has a thread");
     st = weft__worker_check(worker);
@@ -484,7 +485,8 @@ weft_status_t weft__thread_stop(struct weft_worker *worker, bool joined) {
 
 weft_status_t weft_worker_stop_thread(weft_worker_t *worker) {
     if (!worker) return weft__fail(WEFT_ERR_INVALID_PARAM, "worker is NULL");
-    return weft__thread_stop(worker, true);
+    weft_status_t st = weft__worker_check_own(worker);
+    return st < 0 ? st : weft__thread_stop(worker, true);
 }
 
 void weft__thread_end(struct weft_worker *worker) {

@@ -448,8 +448,8 @@ void weft_worker_destroy(weft_worker_t *worker) {
 
 weft_status_t weft_worker_adopt(weft_worker_t *worker) {
     if (!worker) return weft__fail(WEFT_ERR_INVALID_PARAM, "worker is NULL");
-    if (worker->shared)
-        return weft__fail(WEFT_ERR_UNSUPPORTED, "another worker does its work: adopt that one");
+    weft_status_t st = weft__worker_check_own(worker);
+    if (st < 0) return st;
     if (worker->driver.has_thread)
         return weft__fail(WEFT_ERR_BUSY, "the worker has a thread of its own");
     return weft__reactor_adopt(worker->reactor);

@@ -238,7 +238,7 @@ typedef struct weft_thread_params {
  * and functions posted by weft_worker_post.
  *
  * Errors: INVALID_PARAM for another thread mode or a worker on the program's loop; BUSY if it has a
- * thread, or within a callback; NO_MEMORY; NO_FDS.
+ * thread, or within a callback; UNSUPPORTED if another worker is its resource; NO_MEMORY; NO_FDS.
  */
 #define weft_worker_start_thread(...) \
     weft_worker_start_thread_sized(sizeof(weft_thread_params_t), __VA_ARGS__)
@@ -248,8 +248,8 @@ WEFT_API weft_status_t weft_worker_start_thread_sized(size_t params_size, weft_w
 /*
  * Ends the thread after its current turn. The caller then owns the worker, and held callbacks run
  * in its next turn. Errors: NOT_FOUND if the worker has no thread; BUSY within a callback;
- * NO_MEMORY or NO_FDS if weft_worker_fd was requested and cannot be armed again. After an error the
- * thread goes on.
+ * UNSUPPORTED if another worker is its resource; NO_MEMORY or NO_FDS if weft_worker_fd was
+ * requested and cannot be armed again. After an error the thread goes on.
  */
 WEFT_API weft_status_t weft_worker_stop_thread(weft_worker_t *worker);
 

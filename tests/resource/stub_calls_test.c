@@ -47,6 +47,8 @@ static void worker_answers(void *object, int wanted) {
     ANSWERS(weft_worker_fd_level(w));
     ANSWERS(weft_worker_post(w, not_called, NULL));
     ANSWERS(weft_worker_start_thread(w, NULL));
+    ANSWERS(weft_worker_stop_thread(w));
+    ANSWERS(weft_worker_adopt(w));
     ANSWERS(weft_worker_flush(w, NULL));
     ANSWERS(weft_worker_flush_wait(w));
     ANSWERS(weft_worker_flush_remote_wait(w));
@@ -387,5 +389,14 @@ TEST(only_a_region_of_no_memory_is_made_in_associated_mode) {
         CHECK_EQ(weft_mem_import(workers[i], 0, 0, 4096, &stub, &mem), WEFT_ERR_INVALID_PARAM);
     }
     CHECK_EQ(weft_mem_register(s.two.a, NULL, 0, &stub, &mem), WEFT_ERR_INVALID_PARAM);
+    share_down(&s);
+}
+
+TEST(a_worker_that_works_by_another_one_has_no_thread_of_its_own) {
+    struct sharing s;
+    share_up(&s, "self");
+    CHECK_EQ(weft_worker_start_thread(s.library[0], NULL), WEFT_ERR_UNSUPPORTED);
+    CHECK_EQ(weft_worker_stop_thread(s.library[0]), WEFT_ERR_UNSUPPORTED);
+    CHECK_EQ(weft_worker_adopt(s.library[0]), WEFT_ERR_UNSUPPORTED);
     share_down(&s);
 }
