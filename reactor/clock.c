@@ -4,8 +4,12 @@
 #include <string.h>
 #include <sys/random.h>
 
+uint64_t weft__reactor_time(const struct reactor *r) {
+    return r->virtual.clock ? weft__clock_now(r->virtual.clock) : weft__real_now();
+}
+
 uint64_t weft__now(struct reactor *r) {
-    return r->trace.now = r->virtual.clock ? weft__clock_now(r->virtual.clock) : weft__real_now();
+    return r->trace.now = weft__reactor_time(r);
 }
 
 bool weft__reactor_virtual(const struct reactor *r) {

@@ -212,7 +212,9 @@ static inline bool weft__timer_running(const struct timer *timer) {
 /* UINT64_MAX: not running */
 uint64_t weft__timer_at(const struct reactor *r, const struct timer *timer);
 
-uint64_t weft__now(struct reactor *r);               /* ns, monotonic; read afresh */
+uint64_t weft__now(struct reactor *r); /* ns, monotonic; read afresh */
+/* The same for any thread, and of a dormant reactor: the trace does not learn of it. */
+uint64_t weft__reactor_time(const struct reactor *r);
 bool weft__reactor_virtual(const struct reactor *r); /* its time is a simulation's */
 /* seeded in simulations, else from the kernel */
 uint64_t weft__random(struct reactor *r);

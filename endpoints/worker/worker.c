@@ -548,8 +548,7 @@ weft_status_t weft_worker_post(weft_worker_t *worker, void (*fn)(void *arg), voi
 
 uint64_t weft_worker_now(weft_worker_t *worker) {
     if (!worker) return 0;
-    worker = weft__worker_itself(worker);
-    return weft__now(worker->reactor);
+    return weft__reactor_time(weft__worker_itself(worker)->reactor);
 }
 
 /* ---- asking it */
