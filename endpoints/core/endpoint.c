@@ -525,7 +525,8 @@ void *weft_ep_user(const weft_ep_t *ep) {
     return ep ? ep->user : NULL;
 }
 weft_worker_t *weft_ep_worker(const weft_ep_t *ep) {
-    return ep ? ep->worker : NULL;
+    if (!ep) return NULL;
+    return weft__is_stub_worker(ep->worker) ? weft__ep_stub_worker(ep) : ep->worker;
 }
 
 /* An associated endpoint is closed by its association, and its callbacks are the program's. */

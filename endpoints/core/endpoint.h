@@ -134,6 +134,8 @@ static inline bool weft__ep_goes(const struct weft_ep *ep) {
 weft_status_t weft__ep_stub(struct weft_worker *worker, const weft_ep_params_t *params,
                             weft_ep_t **ep_p);
 weft_status_t weft__ep_stub_close(weft_ep_t *ep);
+/* The worker that will do its work. */
+weft_worker_t *weft__ep_stub_worker(const weft_ep_t *ep);
 /* It is an endpoint of its worker from now on. */
 weft_status_t weft__ep_stub_join(struct stub *stub);
 /* It is without a resource again; it has closed, or was never connected. Calls return `status`. */

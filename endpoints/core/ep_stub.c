@@ -53,6 +53,10 @@ weft_status_t weft__ep_stub(struct weft_worker *worker, const weft_ep_params_t *
     return WEFT_OK;
 }
 
+weft_worker_t *weft__ep_stub_worker(const weft_ep_t *ep) {
+    return ((struct stub *)ep->arg)->worker;
+}
+
 weft_status_t weft__ep_stub_close(weft_ep_t *ep) {
     struct stub *stub = ep->arg;
     weft_status_t st = weft__worker_check(stub->worker);

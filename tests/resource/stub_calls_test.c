@@ -78,6 +78,8 @@ static void worker_answers(void *object, int wanted) {
     ANSWERS(weft_resource_receive(w, -1, &resource));
     check_answer("weft_worker_lease", weft_worker_lease(w, &lease), WEFT_ERR_NOT_FOUND);
     weft_worker_wake(w);
+    CHECK(weft_worker_now(w) > 0);
+    CHECK_EQ(weft_worker_trace(w, (char *)bytes, sizeof bytes), 0);
 }
 
 static weft_rkey_t *key; /* of the endpoint beside it */
@@ -323,6 +325,7 @@ static void *trespass(void *arg) {
     return NULL;
 }
 
+/* The worker of the endpoint is the one that will do its work. */
 TEST(what_has_no_resource_is_closed_by_the_owners_thread_alone) {
     struct sharing s;
     struct trespasser t;
@@ -331,6 +334,7 @@ TEST(what_has_no_resource_is_closed_by_the_owners_thread_alone) {
     share_up(&s, "self");
     CHECK_EQ(weft_connect(s.library[0], NULL, &(weft_ep_params_t){.associated = 1}, &t.ep), 0);
     CHECK_EQ(weft_mem_register(s.library[0], NULL, 0, &stub, &t.mem), 0);
+    CHECK(weft_ep_worker(t.ep) == s.two.a);
     CHECK_EQ(pthread_create(&thread, NULL, trespass, &t), 0);
     CHECK_EQ(pthread_join(thread, NULL), 0);
     CHECK_EQ(t.closed, WEFT_ERR_WRONG_THREAD);
