@@ -92,6 +92,7 @@ static void print_capabilities(uint64_t capabilities) {
 
 static void print_transports(weft_worker_t *worker) {
     weft_transport_info_t t;
+    const char *name, *why;
     for (size_t i = 0; weft_worker_transport(worker, i, &t) == WEFT_OK; i++) {
         printf("transport %s", t.name);
         if (t.device && *t.device) printf(" on %s", t.device);
@@ -103,6 +104,8 @@ static void print_transports(weft_worker_t *worker) {
                t.max_short, t.max_bcopy, t.max_zcopy, t.max_iov);
         print_capabilities(t.capabilities);
     }
+    for (size_t i = 0; weft_worker_unopened(worker, i, &name, &why) == WEFT_OK; i++)
+        printf("transport %s is not open: %s\n", name, why);
 }
 
 static void print_config(weft_context_t *context) {
@@ -185,6 +188,17 @@ static void json_transports(weft_worker_t *worker) {
     }
 }
 
+static void json_unopened(weft_worker_t *worker) {
+    const char *name, *why;
+    for (size_t i = 0; weft_worker_unopened(worker, i, &name, &why) == WEFT_OK; i++) {
+        int first = 1;
+        fputs(i > 0 ? ",{" : "{", stdout);
+        text("name", name, &first);
+        text("why", why, &first);
+        putchar('}');
+    }
+}
+
 static void json_config(weft_context_t *context) {
     weft_setting_info_t s;
     for (size_t i = 0; weft_context_setting(context, i, &s) == WEFT_OK; i++) {
@@ -226,6 +240,10 @@ static int json_all(weft_context_t *context, weft_worker_t *worker, int what, ch
         key("transports", &first);
         putchar('[');
         json_transports(worker);
+        putchar(']');
+        key("unopened", &first);
+        putchar('[');
+        json_unopened(worker);
         putchar(']');
     }
     struct rd_list *devices = what & TRANSPORTS ? info_devices_of(context) : NULL;

@@ -68,6 +68,11 @@ struct worker_callbacks {
     struct am_handler *handlers; /* `am`, or the thread's table while it holds callbacks */
 };
 
+/* A transport that could not be opened. */
+struct unopened {
+    const char *transport, *why;
+};
+
 /* Free objects, kept for the next use. */
 struct worker_pools {
     struct slab eps, links;
@@ -149,6 +154,8 @@ struct weft_worker {
     struct lease *lease;   /* of that worker, by which this one uses it */
     struct leases *leases; /* of this one, to others (lease.h); NULL: none */
     uint32_t n_opened_by;  /* teams, and objects in associated mode, that name it */
+    uint32_t n_unopened;
+    struct unopened unopened[WORKER_IFACES];
 };
 
 /* ---- for other rooms */

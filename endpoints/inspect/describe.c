@@ -82,6 +82,17 @@ weft_status_t weft_worker_describe_sized(size_t info_size, weft_worker_t *worker
     return WEFT_OK;
 }
 
+weft_status_t weft_worker_unopened(weft_worker_t *worker, size_t index, const char **name_p,
+                                   const char **why_p) {
+    if (!worker || !name_p || !why_p)
+        return weft__fail(WEFT_ERR_INVALID_PARAM, "worker, name_p or why_p is NULL");
+    worker = weft__worker_itself(worker);
+    if (index >= worker->n_unopened) return WEFT_ERR_NOT_FOUND;
+    *name_p = worker->unopened[index].transport;
+    *why_p = worker->unopened[index].why;
+    return WEFT_OK;
+}
+
 const char *weft_capability_name(unsigned bit) {
     static const char *const names[] = {
 #define CAP_NAME(id, name) name,

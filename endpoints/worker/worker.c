@@ -185,19 +185,31 @@ static const struct transport *find_transport(const char *name, size_t len) {
     return NULL;
 }
 
+/* Without memory for the reason it is the status alone. */
+static void note_unopened(struct weft_worker *worker, const struct transport *transport,
+                          weft_status_t status) {
+    char causes[512];
+    const char *kept =
+        weft__causes_line(status, causes, sizeof causes) ? talloc_strdup(worker, causes) : NULL;
+    struct unopened left = {transport->name, kept ? kept : weft_status_sentence(status)};
+    weft__log(worker->context, WEFT_LOG_INFO, "endpoints", "transport %s is not available: %s",
+              left.transport, left.why);
+    if (worker->n_unopened < WORKER_IFACES) worker->unopened[worker->n_unopened++] = left;
+}
+
 /* An unreliable transport is wrapped by the sliding window. */
 static weft_status_t open_iface(struct weft_worker *worker, const struct transport *transport) {
     const struct iface_up *up = worker->tracking ? &worker->tracking->up : &weft__worker_up;
     struct iface_params params = {.up = up, .owner = worker, .worker_id = worker->id};
     struct iface *iface;
+    weft__causes_clear();
     weft_status_t st = transport->open(worker->reactor, &params, &iface);
     if (st == WEFT_OK && !(iface->attr.caps & CAP_RELIABLE)) {
         iface->ops->close(iface);
         st = weft__window_iface_open(worker->reactor, transport, &params, &iface);
     }
     if (st < 0) {
-        weft__log(worker->context, WEFT_LOG_INFO, "endpoints", "transport %s is not available: %s",
-                  transport->name, weft_status_name(st));
+        note_unopened(worker, transport, st);
         return st;
     }
     worker->iface[worker->n_ifaces++] = iface;

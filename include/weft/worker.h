@@ -85,7 +85,7 @@ typedef struct weft_worker_params {
  * operation is in progress. When `done` of weft_worker_close is called, the loop holds nothing of
  * the worker.
  *
- * A transport that cannot be opened is left out, and the log says why (info).
+ * A transport that cannot be opened is left out (weft_worker_unopened has the reason).
  *
  * The first call on a machine measures memory and transports, for tens of ms, and keeps the result
  * in ~/.cache/weft/calibration, where later processes find it. The setting calibration = off
@@ -312,6 +312,13 @@ typedef struct weft_transport_info {
     weft_worker_transport_sized(sizeof(weft_transport_info_t), __VA_ARGS__)
 WEFT_API weft_status_t weft_worker_transport_sized(size_t info_size, weft_worker_t *worker,
                                                    size_t index, weft_transport_info_t *info_p);
+/*
+ * Names transport number `index`, from 0, of those that the worker was to open and has not, and the
+ * reason as a sentence. Both texts are valid as long as the worker. Any thread. Errors: NOT_FOUND
+ * past the last.
+ */
+WEFT_API weft_status_t weft_worker_unopened(weft_worker_t *worker, size_t index,
+                                            const char **name_p, const char **why_p);
 /* Returns the name of a bit of `capabilities`; NULL past the last. A static string. Any thread. */
 WEFT_API const char *weft_capability_name(unsigned bit);
 /*

@@ -26,6 +26,18 @@ static PyObject *capabilities_of(uint64_t bits) {
     return list;
 }
 
+/* Transports that could not be opened, each with its reason. */
+static PyObject *unopened_of(weft_worker_t *worker) {
+    PyObject *dict = PyDict_New();
+    const char *name, *why;
+    for (size_t i = 0; dict && weft_worker_unopened(worker, i, &name, &why) == WEFT_OK; i++) {
+        PyObject *text = PyUnicode_DecodeUTF8(why, (Py_ssize_t)strlen(why), "replace");
+        if (!text || PyDict_SetItemString(dict, name, text) < 0) Py_CLEAR(dict);
+        Py_XDECREF(text);
+    }
+    return dict;
+}
+
 static PyObject *worker_describe(PyObject *self, PyObject *unused) {
     static const char *const modes[] = {"single", "serialized", "multiple"};
     struct worker *w = (struct worker *)self;
@@ -33,10 +45,11 @@ static PyObject *worker_describe(PyObject *self, PyObject *unused) {
     if (weft__py_open(w) < 0) return NULL;
     weft_status_t status = weft_worker_describe(w->handle, &info);
     if (status < 0) return weft__py_raise(w->state, status);
-    return Py_BuildValue(
-        "{sssKsssNsNsN}", "name", info.name, "id", (unsigned long long)info.id, "thread_mode",
-        modes[info.thread_mode], "on_loop", PyBool_FromLong(info.on_loop), "has_thread",
-        PyBool_FromLong(info.has_thread), "is_associated", PyBool_FromLong(info.is_associated));
+    return Py_BuildValue("{sssKsssNsNsNsN}", "name", info.name, "id", (unsigned long long)info.id,
+                         "thread_mode", modes[info.thread_mode], "on_loop",
+                         PyBool_FromLong(info.on_loop), "has_thread",
+                         PyBool_FromLong(info.has_thread), "is_associated",
+                         PyBool_FromLong(info.is_associated), "unopened", unopened_of(w->handle));
 }
 
 static PyObject *worker_transports(PyObject *self, PyObject *unused) {

@@ -79,6 +79,29 @@ TEST(a_library_learns_of_the_worker_that_it_works_by) {
     two_down(&t);
 }
 
+TEST(a_transport_that_is_not_open_has_a_reason) {
+    weft_context_t *context;
+    weft_worker_t *worker;
+    const char *name = NULL, *why = NULL;
+    weft_setting_t absent = {"rdma.device", "no-such-device"};
+    weft_context_params_t settings = {.settings = &absent, .n_settings = 1};
+    CHECK_EQ(weft_context_create(&settings, &context), 0);
+    weft_worker_params_t params = {.transports = "self,rdma_ud"};
+    weft_status_t st = weft_worker_create(context, &params, &worker);
+    if (st == WEFT_ERR_INVALID_PARAM) {
+        CHECK_EQ(weft_context_destroy(context), 0);
+        SKIP("built without rdma");
+    }
+    CHECK_EQ(st, 0);
+    CHECK_EQ(weft_worker_unopened(worker, 0, &name, &why), 0);
+    CHECK_EQ(strcmp(name, "rdma_ud"), 0);
+    CHECK(strlen(why) > 10);
+    CHECK_EQ(weft_worker_unopened(worker, 1, &name, &why), WEFT_ERR_NOT_FOUND);
+    CHECK_EQ(weft_worker_unopened(NULL, 0, &name, &why), WEFT_ERR_INVALID_PARAM);
+    weft_worker_destroy(worker);
+    CHECK_EQ(weft_context_destroy(context), 0);
+}
+
 TEST(a_capability_is_found_by_its_name) {
     unsigned bit = 0;
     for (const char *name; (name = weft_capability_name(bit)); bit++)

@@ -38,7 +38,7 @@ class Connecting(Case):
             self.assertTrue(ep.is_connected(one.address()))
             self.assertEqual(one.describe()["id"], ep.describe()["peer_worker"])
             self.assertEqual(one.describe(), {**one.describe(), "name": "", "thread_mode": "single", "on_loop": False,
-                                              "has_thread": False, "is_associated": False})
+                                              "has_thread": False, "is_associated": False, "unopened": {}})
 
     async def test_the_peer_of_an_address_answers_over_its_own_endpoint(self):
         async with weft.Worker() as one, weft.Worker() as two:

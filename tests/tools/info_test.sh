@@ -8,7 +8,7 @@ test_json_has_every_part() {
     python3 - "$scratch/info.json" <<'PY'
 import json, sys
 info = json.load(open(sys.argv[1]))
-assert set(info) - {"rdma", "cuda"} == {"build", "transports", "config"}, info.keys()  # which is there where devices are
+assert set(info) - {"rdma", "cuda"} == {"build", "transports", "unopened", "config"}, info.keys()  # which is there where devices are
 assert {"version", "compiler"} <= set(info["build"])
 names = {t["name"] for t in info["transports"]}
 assert {"self", "shm", "tcp"} <= names, names
@@ -71,7 +71,9 @@ import json, sys
 info = json.load(open(sys.argv[1]))
 assert "rdma" not in info
 assert {t["name"] for t in info["transports"]} == {"self", "tcp"}, info["transports"]
+assert {t["name"] for t in info["unopened"]} == {"rdma_rc", "rdma_ud"} and all("lib" in t["why"] for t in info["unopened"]), info
 PY
+    expect reasons "$($info --transports | grep -c '^transport rdma_.. is not open: .*lib')" 2
 }
 
 # listen URI: a peer there, until the test ends; prints where
