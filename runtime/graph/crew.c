@@ -84,7 +84,7 @@ void weft__crew_give(weft_graph_t *graph, struct task *task) {
 /* ---- wishes ---------------------------------------------------------------------------------- */
 
 static struct task_pool *of_cpu(weft_graph_t *graph, int cpu) {
-    for (uint32_t i = 1; i < graph->n_threads; i++)
+    for (uint32_t i = 1; i < graph->n_threads && cpu >= 0; i++)
         if (graph->thread[i].cpu == cpu) return &graph->thread[i].own;
     return NULL;
 }

@@ -299,7 +299,6 @@ weft_status_t weft__graph_ranks_begin(weft_graph_t *graph) {
     weft_status_t st = weft__results_reserve(graph);
     if (st < 0) return st;
     ranks->stopped = ranks->lost = ranks->begun = false;
-    ranks->run++;
     ranks->n_pure = 0;
     for (uint32_t i = 0; i < graph->n_tasks; i++)
         ranks->n_pure += graph->task[i]->params.retries > 0;
@@ -310,6 +309,7 @@ weft_status_t weft__graph_ranks_begin(weft_graph_t *graph) {
         weft__timer_stop(ranks->team->reactor, &ranks->deadline);
         return st;
     }
+    ranks->run++; /* one that was refused is none, as at the others */
     join_runs(ranks);
     if (st != WEFT_IN_PROGRESS) weft__graph_ranks_began(st, graph);
     return WEFT_OK;

@@ -399,6 +399,35 @@ TEST(a_cancel_before_all_have_begun_ends_the_run_of_all) {
     graphs_down(&c);
 }
 
+static void no_part(weft_team_t *team, weft_status_t status, void *arg) {
+    ((struct rank *)arg)->ready_calls++;
+}
+
+/* One member is refused, and calls again: results of this run are those of its second call. */
+TEST(a_run_that_was_refused_leaves_the_next_one_as_it_was) {
+    struct crew c;
+    graphs_up(&c, 2, "self,shm");
+    weft_task_t first = 0;
+    add_to_all(&c, &(weft_task_params_t){.fn = add, .result_size = 8, .on_rank = 1, .rank = 1});
+    add_to_all(
+        &c,
+        &(weft_task_params_t){
+            .fn = add, .inputs = &first, .n_inputs = 1, .result_size = 8, .on_rank = 1, .rank = 0});
+    for (uint32_t r = 0; r < 2; r++) {
+        weft_team_params_t params = {.on_ready = no_part, .arg = &c.rank[r]};
+        c.rank[r].ready_calls = 0;
+        CHECK_EQ(weft_team_split(c.rank[r].team, WEFT_NO_COLOUR, 0, &params), WEFT_OK);
+        if (r == 0)
+            CHECK_EQ(weft_graph_run(graph[0], c.rank[0].worker, on_outcome, &c.rank[0]),
+                     WEFT_ERR_BUSY);
+    }
+    UNTIL(&c, c.rank[0].ready_calls && c.rank[1].ready_calls);
+    run_all(&c);
+    UNTIL(&c, all_notified(&c));
+    for (uint32_t r = 0; r < 2; r++) CHECK_EQ(c.rank[r].outcome, WEFT_OK);
+    graphs_down(&c);
+}
+
 TEST(collectives_of_the_program_may_stand_between_a_begin_and_an_end) {
     struct crew c;
     struct rank barrier[3];

@@ -549,8 +549,10 @@ TEST(wishes_that_cannot_be_are_refused) {
     weft_task_params_t gpu = {.fn = use_node, .on_gpu = 1};
     weft_task_params_t two = {.fn = use_node, .on_gpu = 1, .on_node = 1};
     weft_task_params_t host = {.fn = use_node, .on_host = 1};
+    weft_task_params_t no_cpu = {.fn = use_node, .on_cpu = 1, .cpu = -1}; /* as of no thread */
     CHECK_EQ(weft_graph_add(graph, &gpu, NULL), WEFT_ERR_NOT_FOUND);
     CHECK_EQ(weft_graph_add(graph, &two, NULL), WEFT_ERR_INVALID_PARAM);
     CHECK_EQ(weft_graph_add(graph, &host, NULL), WEFT_ERR_INVALID_PARAM);
+    CHECK_EQ(weft_graph_add(graph, &no_cpu, NULL), WEFT_ERR_NOT_FOUND);
     weft_graph_destroy(graph);
 }
