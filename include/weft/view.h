@@ -97,7 +97,10 @@ WEFT_API weft_view_t *weft_view_retain(weft_view_t *view);
  * (weft_view_release_wait ends it), and for op->deadline_ms; BUSY if it is being released.
  */
 WEFT_API weft_status_t weft_view_release(weft_view_t *view, const weft_op_t *op);
-/* As above, and drives the worker until the view is gone. Errors: also BUSY within a callback. */
+/*
+ * As above, and drives the worker until the view is gone. If only splits in progress hold the view
+ * beside the caller, it drives them to their end first. Errors: also BUSY within a callback.
+ */
 WEFT_API weft_status_t weft_view_release_wait(weft_view_t *view);
 
 /* ---- processes ---- */

@@ -6,6 +6,7 @@
 #include <base/status.h>
 #include <endpoints/core/worker.h>
 #include <endpoints/worker/drive.h>
+#include <reactor/reactor.h>
 #include <string.h>
 #include <talloc.h>
 #include <unistd.h>
@@ -195,12 +196,24 @@ static weft_status_t end_and_wait(weft_view_t *view) {
     return outcome == WEFT_OK ? above : outcome;
 }
 
+/* No other call may drive them: they alone hold the view, beside the caller. False: the view has
+ * ended with its worker. */
+static bool wait_for_splits(weft_view_t *view) {
+    weft__view_hold(view);
+    while (view->n_splits && view->refs == 2 + view->n_splits && !is_ending(view))
+        weft__reactor_wait(view->reactor, 100);
+    bool is_left = !is_ending(view);
+    weft__view_let_go(view);
+    return is_left;
+}
+
 weft_status_t weft_view_release_wait(weft_view_t *view) {
     if (!view) return WEFT_OK;
     weft_status_t st = weft__worker_check(view->worker);
     if (st == WEFT_OK) st = weft__worker_check_wait(view->worker);
     if (st < 0) return st;
-    if (is_ending(view)) return weft__fail(WEFT_ERR_BUSY, "the view is being released");
+    if (is_ending(view) || (view->n_splits && !wait_for_splits(view)))
+        return weft__fail(WEFT_ERR_BUSY, "the view is being released");
     if (view->refs > 1) {
         view->refs--;
         return WEFT_OK;

@@ -110,7 +110,8 @@ weft_status_t weft_view_at_wait(weft_view_t *view, uint32_t rank, bool refresh,
                                 const weft_resource_set_t **set_p) {
     if (!set_p) REFUSE("set_p", "NULL");
     if (rank >= weft_view_size(view)) REFUSE("rank", "not below the view's size");
-    weft_status_t st = weft__worker_check_wait(view->worker);
+    weft_status_t st = weft__worker_check(view->worker);
+    if (st == WEFT_OK) st = weft__worker_check_wait(view->worker);
     if (st == WEFT_OK) st = weft__view_usable(view);
     if (st < 0) return st;
     if (refresh || !view->set[rank]) st = fetch_into_cache(view, rank);

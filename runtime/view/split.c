@@ -6,6 +6,7 @@
 
 #include <base/check.h>
 #include <base/clock.h>
+#include <base/compiler.h>
 #include <base/hash.h>
 #include <base/status.h>
 #include <collectives/wire.h>
@@ -31,6 +32,8 @@ struct part {
     uint64_t deadline;   /* 0: none */
     void (*on_ready)(weft_view_t *part, weft_status_t status, void *arg);
     void *arg;
+    struct job over; /* this member gets no part, with this status */
+    weft_status_t status;
 };
 
 /* An allgather of the whole. It goes on when the part has given up, and is freed at its end. */
@@ -121,12 +124,28 @@ static void gather_members(struct part *part) {
 
 /* ---- the split ----------------------------------------------------------------------------- */
 
-static void part_is_over(struct part *part, weft_status_t status) {
+static void hold_whole(weft_view_t *whole) {
+    weft__view_hold(whole);
+    whole->n_splits++;
+}
+static void let_whole_go(weft_view_t *whole) {
+    whole->n_splits--;
+    weft__view_let_go(whole);
+}
+
+static void notify_part(struct job *job) {
+    struct part *part = container_of(job, struct part, over);
     weft_view_t *whole = part->whole;
-    if (part->on_ready) part->on_ready(NULL, status, part->arg);
+    if (part->on_ready) part->on_ready(NULL, part->status, part->arg);
     weft__program_returned(whole->reactor);
     weft__free_later(whole->reactor, part);
-    weft__view_let_go(whole);
+    let_whole_go(whole);
+}
+
+/* From the run queue: the call may not have returned. */
+static void part_is_over(struct part *part, weft_status_t status) {
+    part->status = status;
+    weft__job_post(part->whole->reactor, &part->over);
 }
 
 static void stood_by(weft_status_t status, void *arg) {
@@ -162,7 +181,7 @@ static weft_status_t begin_part(struct part *part) {
         return st;
     }
     talloc_steal(view, part);
-    weft__view_let_go(part->whole); /* the view has its own */
+    let_whole_go(part->whole); /* the view has its own */
     return WEFT_OK;
 }
 
@@ -195,7 +214,8 @@ static struct part *new_part(weft_view_t *view, const weft_view_split_params_t *
     part->on_ready = params->on_ready;
     part->arg = params->arg;
     part->whole = view;
-    weft__view_hold(view);
+    part->over.run = notify_part;
+    hold_whole(view);
     if (params->deadline_ms)
         part->deadline = weft__now(view->reactor) + params->deadline_ms * NS_PER_MS;
     return part;
@@ -218,7 +238,7 @@ weft_status_t weft_view_split_sized(size_t params_size, weft_view_t *view,
     if (st == WEFT_OK) choices_known(st, part);
     if (st >= 0) return WEFT_OK;
     talloc_free(part);
-    weft__view_let_go(view);
+    let_whole_go(view);
     return st;
 }
 
@@ -263,7 +283,8 @@ weft_status_t weft_view_partition_wait(weft_view_t *view, weft_partition_t by,
     if (!view) REFUSE("view", "NULL");
     if (!part_p) REFUSE("part_p", "NULL");
     if ((unsigned)by > WEFT_BY_GPU) REFUSE("by", "unknown");
-    weft_status_t st = weft__view_usable(view);
+    weft_status_t st = weft__worker_check(view->worker);
+    if (st == WEFT_OK) st = weft__view_usable(view);
     if (st < 0) return st;
     uint64_t mine = shared_id(weft_view_mine(view), by);
     uint64_t *all = weft__alloc(view, weft_view_size(view) * sizeof *all, "what is shared");

@@ -1,6 +1,7 @@
 /* Views: engines, references, equality, parts, resource sets. Processes are forked and meet at a
  * store on loopback. */
 #include "view_processes.h"
+#include <pthread.h>
 #include <sched.h>
 #include <sys/mman.h>
 
@@ -189,6 +190,48 @@ TEST(a_creation_that_waits_is_refused_within_a_callback_of_the_shared_worker) {
     while (status == WEFT_OK) weft_worker_wait(worker, 1000);
     CHECK_EQ(status, WEFT_ERR_BUSY);
     CHECK_EQ(weft_view_release_wait(view), WEFT_OK);
+}
+
+struct other_thread {
+    weft_view_t *view;
+    weft_status_t status[3];
+};
+static void *call_from_another_thread(void *arg) {
+    struct other_thread *o = arg;
+    const weft_resource_set_t *set;
+    weft_view_t *part;
+    o->status[0] = weft_view_partition_wait(o->view, WEFT_BY_HOST, &part);
+    o->status[1] = weft_view_at_wait(o->view, 0, true, &set);
+    o->status[2] = weft_view_split_wait(o->view, 0, 0, &part);
+    return NULL;
+}
+
+TEST(a_call_from_another_thread_is_refused) {
+    struct other_thread other = {.view = view_of_one()};
+    pthread_t thread;
+    CHECK_EQ(pthread_create(&thread, NULL, call_from_another_thread, &other), 0);
+    pthread_join(thread, NULL);
+    for (int i = 0; i < 3; i++) CHECK_EQ(other.status[i], WEFT_ERR_WRONG_THREAD);
+    CHECK_EQ(weft_view_release_wait(other.view), WEFT_OK);
+}
+
+static void count_ready(weft_view_t *part, weft_status_t status, void *arg) {
+    CHECK(!part && status == WEFT_OK);
+    ++*(int *)arg;
+}
+
+/* A process alone is in the split as soon as it has called it. */
+TEST(a_member_of_no_part_is_notified_after_its_call) {
+    weft_view_t *view = view_of_one();
+    int notified = 0;
+    weft_view_split_params_t params = {
+        .colour = WEFT_NO_COLOUR, .on_ready = count_ready, .arg = &notified};
+    CHECK_EQ(weft_view_split(view, &params), WEFT_OK);
+    CHECK_EQ(notified, 0);
+    while (!notified) weft_worker_wait(weft_view_worker(view), 1000);
+    CHECK_EQ(weft_view_split(view, &params), WEFT_OK);
+    CHECK_EQ(weft_view_release_wait(view), WEFT_OK); /* which waits for the split */
+    CHECK_EQ(notified, 2);
 }
 
 TEST(what_only_a_wait_can_end_reports_so) {
