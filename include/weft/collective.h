@@ -128,8 +128,9 @@ enum {
      * three more messages a member. `op->request_p` must be NULL, `op->completion` is UNSUPPORTED,
      * and one is in progress at a time (BUSY).
      *
-     * A member may get another outcome in three cases. It gets CLOSED if it closes the team,
-     * TIMED_OUT if its deadline for the agreement passes, PEER_FAILED if the others have lost it.
+     * A member may get another outcome in four cases. It gets CLOSED if it closes the team,
+     * TIMED_OUT if its deadline for the agreement passes, PEER_FAILED if the others have lost it,
+     * NO_MEMORY if it has none for the agreement.
      * In a team that has failed before the call, members agree, too: others may be in the
      * collective. With a count of 0 nothing is agreed on.
      */
@@ -196,8 +197,8 @@ WEFT_API weft_status_t weft_reduction_create(weft_team_t *team, weft_reduce_fn r
  * Each returns as every operation does (weft_op_t): WEFT_OK at once, or WEFT_IN_PROGRESS and one
  * callback. Each member gets its own outcome: OK, PEER_FAILED, TIMED_OUT, CANCELLED, REVOKED or
  * CLOSED.
- * After such an error the team has failed and refuses further collectives with that status. Buffers
- * are borrowed until completion.
+ * After such an error the team has failed and refuses further collectives with that status. An
+ * error of a layout's own function is that member's alone. Buffers are borrowed until completion.
  *
  * A collective of a few bytes polls for the other members before the call returns, for 0.3 us at
  * most. It does so where each member of a host has a core of its own, and not within a callback. If
@@ -332,7 +333,8 @@ typedef struct weft_coll_args {
     const weft_neighbors_t *graph;
     uint32_t flags; /* WEFT_COLL_TAGGED */
     /* TAGGED: it matches the collectives of the same tag and members, in their order, whatever
-     * other collectives are called before and after. It goes over messages. */
+     * other collectives are called before and after. It goes over messages. The team
+     * keeps some 150 bytes for each tag and set of members until it is closed. */
     uint64_t tag;
     /* Ranks start, start + stride, …: `size` of them take part, and call it, with a tag; `root` is
      * a rank of the team. 0: all members. */
