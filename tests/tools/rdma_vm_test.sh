@@ -1,0 +1,41 @@
+#!/bin/bash
+# tools/rdma-vm, with a double of the emulator in place of a machine.
+. tests/check.sh
+
+# emulator HANGS: the first HANGS machines do not start. The others say hello and end with 3.
+emulator() {
+    mkdir -p "$scratch/bin"
+    rm -f "$scratch"/machine.*
+    cat >"$scratch/bin/qemu-system-x86_64" <<EOF
+#!/bin/bash
+touch $scratch/machine.\$\$
+[ \$(ls $scratch/machine.* | wc -l) -gt $1 ] || exec sleep 100
+machine=\$(grep -o 'path=[^,]*,mount_tag=machine' <<<"\$*") output=\$(grep -o 'id=output,path=[^ ]*' <<<"\$*")
+machine=\${machine#path=} && machine=\${machine%,*}
+: >\$machine/started
+echo hello >\${output##*=}
+echo 3 >\$machine/status
+EOF
+    chmod +x "$scratch/bin/qemu-system-x86_64"
+}
+
+# says HANGS WANTED: the code, and what comes from the machine
+says() {
+    local code=0
+    emulator "$1"
+    PATH=$scratch/bin:$PATH timeout 60 tools/rdma-vm -b 1 true >"$scratch/said" 2>"$scratch/errors" || code=$?
+    grep -qE 'is missing|no kernel' "$scratch/errors" && skip 'no emulated machine here'
+    expect "after $1 that hang" "$code $(cat "$scratch/said")" "$2"
+}
+
+test_a_machine_that_does_not_start_is_begun_again() {
+    says 0 '3 hello'
+    says 2 '3 hello'
+}
+
+test_one_that_never_starts_is_given_up() {
+    says 9 '125 '
+    has errors "$(cat "$scratch/errors")" 'did not start in 1 s'
+}
+
+run_tests
