@@ -23,7 +23,7 @@ EOF
 says() {
     local code=0
     emulator "$1"
-    PATH=$scratch/bin:$PATH timeout 60 tools/rdma-vm -b 1 true >"$scratch/said" 2>"$scratch/errors" || code=$?
+    PATH=$scratch/bin:$PATH timeout 60 tools/rdma-vm -b 3 true >"$scratch/said" 2>"$scratch/errors" || code=$?
     grep -qE 'is missing|no kernel' "$scratch/errors" && skip 'no emulated machine here'
     expect "after $1 that hang" "$code $(cat "$scratch/said")" "$2"
 }
@@ -35,7 +35,7 @@ test_a_machine_that_does_not_start_is_begun_again() {
 
 test_one_that_never_starts_is_given_up() {
     says 9 '125 '
-    has errors "$(cat "$scratch/errors")" 'did not start in 1 s'
+    has errors "$(cat "$scratch/errors")" 'did not start in 3 s'
 }
 
 run_tests
