@@ -256,7 +256,8 @@ int info_live(int pid, int json) {
     snprintf(path, sizeof path, "/proc/%d/fd", pid);
     DIR *dir = opendir(path);
     if (!dir) {
-        fprintf(stderr, "weft-info: process %d: %s\n", pid, strerror(errno));
+        fprintf(stderr, "weft-info: process %d: %s\n", pid,
+                errno == ENOENT ? "there is none" : strerror(errno));
         return 0;
     }
     int found = 0, own = own_pid(pid);
