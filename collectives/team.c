@@ -469,6 +469,8 @@ weft_status_t weft__team_stub_begin(struct stub *stub, const weft_exchange_t *ex
 
 weft_status_t weft__team_stub_close(weft_team_t *team) {
     struct stub *stub = team->stub;
+    weft_status_t st = weft__worker_check(stub->worker);
+    if (st < 0) return st;
     free_stub(stub);
     weft__worker_stub_gone(stub);
     return WEFT_OK;

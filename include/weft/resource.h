@@ -13,8 +13,8 @@
  * association, DISASSOCIATED after its end, RESOURCE_LOST after a loss.
  *
  * Threads: any thread may call the functions that take a resource, unless they say otherwise.
- * Endpoints and regions without a resource are closed by the thread that owns their worker. The
- * consumer's callbacks run on the consumer's worker, the provider's on the provider's worker
+ * Endpoints, regions and teams without a resource are closed by the thread that owns their worker.
+ * The consumer's callbacks run on the consumer's worker, the provider's on the provider's worker
  * (weft_resource_provider_t).
  */
 #ifndef WEFT_RESOURCE_H

@@ -316,12 +316,14 @@ TEST(each_call_on_a_team_without_a_resource_answers_why) {
 struct trespasser {
     weft_ep_t *ep;
     weft_mem_t *mem;
-    weft_status_t closed, released;
+    weft_team_t *team;
+    weft_status_t closed, released, left;
 };
 static void *trespass(void *arg) {
     struct trespasser *t = arg;
     t->closed = weft_ep_close(t->ep, WEFT_CLOSE_ABORT, NULL);
     t->released = weft_mem_release(t->mem, NULL);
+    t->left = weft_team_close(t->team, NULL);
     return NULL;
 }
 
@@ -334,13 +336,16 @@ TEST(what_has_no_resource_is_closed_by_the_owners_thread_alone) {
     share_up(&s, "self");
     CHECK_EQ(weft_connect(s.library[0], NULL, &(weft_ep_params_t){.associated = 1}, &t.ep), 0);
     CHECK_EQ(weft_mem_register(s.library[0], NULL, 0, &stub, &t.mem), 0);
+    CHECK_EQ(weft_team_create(s.library[0], &(weft_team_params_t){.associated = 1}, &t.team), 0);
     CHECK(weft_ep_worker(t.ep) == s.two.a);
     CHECK_EQ(pthread_create(&thread, NULL, trespass, &t), 0);
     CHECK_EQ(pthread_join(thread, NULL), 0);
     CHECK_EQ(t.closed, WEFT_ERR_WRONG_THREAD);
     CHECK_EQ(t.released, WEFT_ERR_WRONG_THREAD);
+    CHECK_EQ(t.left, WEFT_ERR_WRONG_THREAD);
     CHECK_EQ(weft_ep_close(t.ep, WEFT_CLOSE_ABORT, NULL), 0);
     CHECK_EQ(weft_mem_release(t.mem, NULL), 0);
+    CHECK_EQ(weft_team_close(t.team, NULL), 0);
     share_down(&s);
 }
 
