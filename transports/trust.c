@@ -2,7 +2,6 @@
 #define _GNU_SOURCE
 #include "trust.h"
 
-#include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <openssl/crypto.h>
@@ -69,9 +68,13 @@ static ssize_t read_all(int fd, uint8_t *to, size_t room) {
     return (ssize_t)len;
 }
 
+/* ASCII, whatever the process's locale is: all processes derive one key from a file. */
 static bool is_text(const uint8_t *bytes, size_t len) {
-    for (size_t i = 0; i < len; i++)
-        if (!isprint(bytes[i]) && !isspace(bytes[i])) return false;
+    for (size_t i = 0; i < len; i++) {
+        bool prints = bytes[i] >= ' ' && bytes[i] <= '~',
+             spaces = bytes[i] >= '\t' && bytes[i] <= '\r';
+        if (!prints && !spaces) return false;
+    }
     return true;
 }
 

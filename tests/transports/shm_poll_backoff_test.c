@@ -74,6 +74,17 @@ TEST(no_backoff_outlasts_the_most) {
     }
 }
 
+TEST(no_backoff_outlasts_ticks_that_go_back) {
+    struct asker a = {.now = 1000000};
+    for (int i = 0; i < 1000; i++) ask(&a, 900, true);
+    CHECK(backoff_is_kept(&a.backoff));
+    a.sent++;
+    CHECK(backoff_holds(&a.backoff, a.now));
+    CHECK(!backoff_holds(&a.backoff, a.now - 500000));
+    CHECK(!backoff_holds(&a.backoff, a.backoff.until));
+    CHECK(backoff_holds(&a.backoff, a.backoff.until - 1));
+}
+
 TEST(answers_that_come_late_are_not_waited_for) {
     struct asker a = {.now = 1};
     for (int i = 0; i < 1000; i++) ask(&a, 900, true);

@@ -2,8 +2,10 @@
  * other. */
 #define _GNU_SOURCE
 #include "pair.h"
+#include <ctype.h>
 #include <fcntl.h>
 #include <ftw.h>
+#include <locale.h>
 #include <openssl/evp.h>
 #include <pwd.h>
 #include <sys/stat.h>
@@ -221,6 +223,26 @@ TEST(text_becomes_a_key_by_scrypt) {
     CHECK(EVP_Digest(binary, sizeof binary, digest, &size, EVP_sha256(), NULL));
     CHECK(memcmp(key, digest, sizeof key) == 0);
     tear_down();
+}
+
+/* In some locales more bytes are letters than in others. */
+TEST(the_key_of_a_file_is_the_same_in_every_locale) {
+    uint8_t key[TRUST_KEY], again[TRUST_KEY];
+    char path[128], make[160];
+    set_up("", "no");
+    snprintf(make, sizeof make, "localedef -i de_DE -f ISO-8859-1 %s/latin1 >/dev/null 2>&1", home);
+    (void)!system(make);
+    setenv("LOCPATH", home, 1);
+    snprintf(path, sizeof path, "%s/key", home);
+    write_file(path, "ein Schl\xfcssel f\xfcr alle, lang genug \xe4\xf6\xfc", 38, 0600);
+    CHECK_EQ(weft__trust_key_read(context, path, key), WEFT_OK);
+    bool is_there = setlocale(LC_CTYPE, "latin1") && isprint(0xfc);
+    CHECK_EQ(weft__trust_key_read(context, path, again), WEFT_OK);
+    setlocale(LC_CTYPE, "C");
+    unsetenv("LOCPATH");
+    tear_down();
+    if (!is_there) SKIP("no locale with other letters than ASCII's can be made here");
+    CHECK(memcmp(key, again, sizeof key) == 0);
 }
 
 TEST(another_users_key_is_refused) {

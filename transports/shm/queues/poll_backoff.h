@@ -49,12 +49,13 @@ static inline bool backoff_is_trial(const struct backoff *backoff) {
     return backoff->answers % BACKOFF_TRIALS == 0;
 }
 
-/* After a send. True: do not poll the ring now. */
+/* After a send. True: do not poll the ring now. Ticks that went back, as by a suspended machine,
+ * end it. */
 static inline bool backoff_holds(struct backoff *backoff, uint64_t now) {
     if (!backoff->until)
         backoff->until =
             now + (backoff_is_trial(backoff) ? backoff->length / BACKOFF_EARLY : backoff->length);
-    return now < backoff->until;
+    return backoff->until - now - 1 < BACKOFF_MOST;
 }
 
 /* The ring is polled now. `sent`: messages sent in all; `looks`: fruitless looks since the last
