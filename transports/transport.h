@@ -158,8 +158,7 @@ struct region {
     int fd;             /* a memfd that contains it, or -1 */
     uint64_t fd_offset; /* of base; a multiple of the page size */
     /* Of device memory: only transports with CAP_DEVICE_MEMORY or CAP_DEVICE_IPC get it. With the
-     * first, a dma-buf that contains it,
-     * and the offset of base there. */
+     * first, a dma-buf that contains it, and the offset of base there. */
     bool on_device;
     int dmabuf;
     uint64_t dmabuf_offset;

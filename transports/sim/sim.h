@@ -3,12 +3,12 @@
  *
  *     clock  = weft__clock_create(NULL, seed);
  *     fabric = weft__sim_create(clock, seed, &weft__sim_datagram);
- *     weft__sim_use(fabric);                 sim ifaces opened by this thread from now on belong to
- * it
- *     weft__sim_use_fast(other);             and those of the transport "simfast", if there shall
- * be two ways, to this
+ *     weft__sim_use(fabric);
+ *     weft__sim_use_fast(other);
  *     weft__sim_profile(fabric)->loss = 300000;
  *
+ * Ifaces of "sim" that this thread opens from then on belong to `fabric`, and those of "simfast" to
+ * `other`.
  * An iface is a node; nodes are numbered from 0 in the order of opening, and a number is used again
  * after a close. Every decision is drawn by (seed, site, actor, n): the n-th question of that kind
  * to that lane. So a fault that is taken away, or a rate that changes, leaves all other draws as

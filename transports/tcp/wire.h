@@ -3,21 +3,22 @@
  * No I/O and no state here; every decoder takes (pointer, length) and believes nothing. All numbers
  * are little-endian.
  *
- *   handshake   0 "WEFT"  4 version u16  6 kind u8  7 zero u8, then by kind
- *     HELLO      8 worker u64  16 target u64 (0: any listener)  24 flags u32  28 zero u32  32
- * nonce[32]       64
- *     CHALLENGE  8 worker u64  16 zero u64  24 flags u32  28 zero u32  32 nonce[32]  64 proof[32]
- * 96
+ *   handshake, 64, 96, 40 or 16 bytes
+ *     0 "WEFT"  4 version u16  6 kind u8  7 zero u8, then by kind
+ *     HELLO      8 worker u64  16 target u64 (0: any listener)  24 flags u32  28 zero u32
+ *                32 nonce[32]
+ *     CHALLENGE  8 worker u64  16 zero u64  24 flags u32  28 zero u32  32 nonce[32]
+ *                64 proof[32]
  *     PROOF      8 proof[32]
- * 40
  *     REFUSAL    8 status i32  12 zero u32
- * 16
- *   frame      0 length u32 (of what follows)  4 kind u8  5 am id u8  6 zero u16, payload, zeros up
- * to a multiple of 8
- *   address    0 version u8  1 family u8 (4, 6)  2 port u16  4 scope u32  8 ip[16]  24 worker u64
- * 32 host u64         40
- *              then further places: family u8  zero u8  port u16, ip[4] or scope u32 and ip[16]
- * 8 or 24
+ *   frame
+ *     0 length u32 (of what follows)  4 kind u8  5 am id u8  6 zero u16, payload, zeros up to a
+ *     multiple of 8
+ *   address, 40 bytes
+ *     0 version u8  1 family u8 (4, 6)  2 port u16  4 scope u32  8 ip[16]  24 worker u64
+ *     32 host u64
+ *     then further places of 8 or 24 bytes: family u8  zero u8  port u16, ip[4] or scope u32 and
+ *     ip[16]
  *
  * The dialer says HELLO, the acceptor CHALLENGE, the dialer PROOF; frames follow in both
  * directions. A proof is a MAC over a label of the role, the HELLO and the CHALLENGE without its

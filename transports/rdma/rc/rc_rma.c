@@ -74,8 +74,7 @@ weft_status_t weft__rc_put_bcopy(struct lane *l, size_t len, size_t (*pack)(void
     return put_block(lane, block, len, remote, key);
 }
 
-/* ---- memory of one operation
- * ------------------------------------------------------------------ */
+/* ---- memory of one operation ----------------------------------------------------------------- */
 
 weft_status_t weft__rc_local_key(struct rc_lane *lane, struct rc_op *op, void *base, size_t len,
                                  bool writes, uint32_t *lkey_p) {
