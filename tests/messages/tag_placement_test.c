@@ -246,6 +246,18 @@ TEST(a_receive_that_is_posted_again_does_not_overtake_an_older_one) {
 static weft_worker_t *third;
 #define UNTIL_THREE(t, cond) UNTIL(t, (weft_worker_progress(third, 0), (cond)))
 
+/* `other` has the third worker's endpoint, which has opened. */
+static void two_and_a_third(struct two *t, struct two *other) {
+    weft_worker_params_t tcp = {.transports = "tcp"};
+    two_with(t, &short_queue, 1);
+    *other = *t;
+    CHECK_EQ(weft_worker_create(t->context, &tcp, &third), WEFT_OK);
+    other->a = third;
+    two_dial(other);
+    t->back = NULL;
+    UNTIL_THREE(t, t->back);
+}
+
 /* Two peers go while their messages land; whichever is missed first, the receives stand as they
  * were posted. */
 TEST(receives_whose_messages_break_off_together_are_posted_in_their_order) {
@@ -254,14 +266,7 @@ TEST(receives_whose_messages_break_off_together_are_posted_in_their_order) {
         struct receive r[3];
         struct tally sent[2] = {{0}}, rest = {0};
         weft_ep_t *ep[2];
-        two_with(&t, &short_queue, 1);
-        other = t;
-        CHECK_EQ(
-            weft_worker_create(t.context, &(weft_worker_params_t){.transports = "tcp"}, &third), 0);
-        other.a = third;
-        two_dial(&other);
-        t.back = NULL;
-        UNTIL_THREE(&t, t.back);
+        two_and_a_third(&t, &other);
         for (unsigned i = 0; i < 3; i++) post(&t, &r[i], i, 7, UINT64_MAX);
         send_long(&t, 7, LONG, &sent[0]);
         half_way(&t, &r[0]);
@@ -296,14 +301,7 @@ TEST(a_receive_whose_message_breaks_off_takes_one_that_came_meanwhile) {
         size_t len = way == TOO_LONG ? sizeof text : 100;
         weft_op_t op = {
             .done = tally, .arg = &also, .flags = way == OFFERED ? WEFT_AM_RENDEZVOUS : 0};
-        two_with(&t, &short_queue, 1);
-        other = t;
-        CHECK_EQ(
-            weft_worker_create(t.context, &(weft_worker_params_t){.transports = "tcp"}, &third), 0);
-        other.a = third;
-        two_dial(&other);
-        t.back = NULL;
-        UNTIL_THREE(&t, t.back);
+        two_and_a_third(&t, &other);
         post(&t, &r, 0, 7, 0xff);
         send_long(&t, 7, LONG, &sent);
         half_way(&t, &r);
