@@ -23,10 +23,12 @@ static weft_status_t check_new(const weft_worker_t *worker, size_t len, weft_mem
     if (!worker || !mem_p) return weft__fail(WEFT_ERR_INVALID_PARAM, "worker or mem_p is NULL");
     weft_status_t st = weft__params_read(own, sizeof *own, params, params_size);
     if (st < 0) return st;
+    if (own->associated && !worker->stub)
+        return weft__fail(WEFT_ERR_INVALID_PARAM,
+                          "worker: the parent was not created in associated mode");
     if (own->associated)
         return weft__fail(WEFT_ERR_INVALID_PARAM,
-                          "associated is for weft_mem_register, with base NULL and len 0, and a "
-                          "worker that was created in associated mode");
+                          "associated is for weft_mem_register, with base NULL and len 0");
     if (len == 0) return weft__fail(WEFT_ERR_INVALID_PARAM, "len is 0");
     if (!rights_are_known(own->rights))
         return weft__fail(WEFT_ERR_INVALID_PARAM, "rights are %u", own->rights);
