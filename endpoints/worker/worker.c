@@ -216,6 +216,15 @@ static weft_status_t open_iface(struct weft_worker *worker, const struct transpo
     return WEFT_OK;
 }
 
+/* The causes are the reasons of all. */
+static weft_status_t fail_unopened(const struct weft_worker *worker, const char *list) {
+    weft__causes_clear();
+    for (uint32_t i = 0; i < worker->n_unopened; i++)
+        (void)weft__fail_in(WEFT_ERR_UNSUPPORTED, "%s: %s", worker->unopened[i].transport,
+                            worker->unopened[i].why);
+    return weft__fail_in(WEFT_ERR_UNSUPPORTED, "none of '%s' could be opened", list);
+}
+
 static weft_status_t open_ifaces(struct weft_worker *worker, const char *list) {
     for (const char *at = list; *at;) {
         size_t len = strcspn(at, ", ");
@@ -228,9 +237,7 @@ static weft_status_t open_ifaces(struct weft_worker *worker, const char *list) {
         at += len;
         at += strspn(at, ", ");
     }
-    return worker->n_ifaces
-               ? WEFT_OK
-               : weft__fail(WEFT_ERR_UNSUPPORTED, "none of '%s' could be opened", list);
+    return worker->n_ifaces ? WEFT_OK : fail_unopened(worker, list);
 }
 
 /* Costs of the interfaces, and the protocol limits that follow. */

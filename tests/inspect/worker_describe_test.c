@@ -102,6 +102,24 @@ TEST(a_transport_that_is_not_open_has_a_reason) {
     CHECK_EQ(weft_context_destroy(context), 0);
 }
 
+TEST(a_worker_without_any_transport_names_the_reason_of_each) {
+    weft_context_t *context;
+    weft_worker_t *worker;
+    char text[1024];
+    weft_setting_t absent = {"rdma.device", "no-such-device"};
+    weft_context_params_t settings = {.settings = &absent, .n_settings = 1};
+    CHECK_EQ(weft_context_create(&settings, &context), 0);
+    weft_worker_params_t params = {.transports = "rdma_ud,rdma_rc"};
+    weft_status_t st = weft_worker_create(context, &params, &worker);
+    weft_status_describe(st, text, sizeof text);
+    CHECK_EQ(weft_context_destroy(context), 0);
+    if (st == WEFT_ERR_INVALID_PARAM) SKIP("built without rdma");
+    CHECK_EQ(st, WEFT_ERR_UNSUPPORTED);
+    CHECK(strstr(text, "none of 'rdma_ud,rdma_rc' could be opened"));
+    CHECK(strstr(text, "rdma_ud: "));
+    CHECK(strstr(text, "rdma_rc: "));
+}
+
 TEST(a_capability_is_found_by_its_name) {
     unsigned bit = 0;
     for (const char *name; (name = weft_capability_name(bit)); bit++)
