@@ -46,7 +46,7 @@ test_what_does_not_go_together_is_refused() {
 test_what_is_not_there_is_named() {
     refused 1 "weft-perf: --tune $scratch/none/tuned: No such file or directory" $tools/weft-perf --tune "$scratch/none/tuned"
     refused 1 'weft-perf: core 1023: ' $tools/weft-perf --test am_lat --transport self --core 1023 --seconds 0.01
-    refused 1 'weft-info: process 2147483647: No such file' $tools/weft-info --live 2147483647
+    refused 1 'weft-info: process 2147483647: there is none' $tools/weft-info --live 2147483647
     refused 127 'weft-run: .*no-such-program: No such file|exited with 127' $tools/weft-run -n 2 "$scratch/no-such-program"
 }
 
