@@ -147,6 +147,8 @@ free_lane:
     weft__slab_put(&iface->lane_slab, lane);
 drop_path:
     weft__ud_path_drop(&iface->paths, path, 0);
+    if (st == WEFT_ERR_QUOTA)
+        return weft__fail(st, "rdma_ud: a worker has %u lanes at most", iface->table.most);
     return weft__fail(st, "rdma_ud: no memory for a lane");
 }
 

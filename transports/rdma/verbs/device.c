@@ -305,9 +305,8 @@ static weft_status_t open_context(struct rd_device *d, struct ibv_device *found)
     d->given = weft__reactor_given(d->reactor);
     if (d->given && !d->given->pd) d->given = NULL;
     d->context = d->given ? d->given->pd->context : ibv_open_device(found);
-    if (!d->context || ibv_query_device(d->context, &d->attr))
-        return weft__rd_fail(ibv_get_device_name(found), errno);
-    return WEFT_OK;
+    int error = d->context ? ibv_query_device(d->context, &d->attr) : errno;
+    return error ? weft__rd_fail(ibv_get_device_name(found), error) : WEFT_OK;
 }
 
 /* Asynchronous events of the program's context are read only if it asked for that. */
