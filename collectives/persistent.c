@@ -38,16 +38,17 @@ static weft_status_t keep_arrays(const struct weft_coll *coll, weft_coll_args_t 
     return kept ? WEFT_OK : WEFT_ERR_NO_MEMORY;
 }
 
-static weft_status_t make_persistent(weft_team_t *team, weft_coll_args_t *args, uint32_t flags,
-                                     struct weft_coll *coll) {
+static weft_status_t make_persistent(weft_team_t *team, const weft_coll_args_t *args,
+                                     uint32_t flags, struct weft_coll *coll) {
+    weft_coll_args_t own = *args;
     weft_neighbors_t graph;
     coll->team = team;
     coll->collective = weft__new(coll, struct collective);
     if (!coll->collective) return WEFT_ERR_NO_MEMORY;
-    weft_status_t st = keep_arrays(coll, args, &graph);
+    weft_status_t st = keep_arrays(coll, &own, &graph);
     if (st < 0) return st;
     struct coll_displacements displacements = {.owner = coll};
-    st = weft__coll_resolve(team, args, flags | COLL_PERSISTENT, &displacements, &coll->call,
+    st = weft__coll_resolve(team, &own, flags | COLL_PERSISTENT, &displacements, &coll->call,
                             &coll->nothing);
     if (st < 0 || coll->nothing) return st;
     if (coll->call.staging) talloc_steal(coll, coll->call.staging);
