@@ -326,11 +326,11 @@ static PyObject *team_take(PyObject *self, PyObject *args) {
     struct team *t = (struct team *)self;
     int reduction, type;
     if (!PyArg_ParseTuple(args, "ii", &reduction, &type) || weft__py_team_open(t) < 0) return NULL;
-    int of_reduction = weft__py_reduction_take(t, reduction);
+    int of_reduction = weft__py_callable_take(t->reductions, reduction, weft__py_reduction_another);
     if (of_reduction < 0) return NULL;
-    int of_type = weft__py_datatype_take(t, type);
+    int of_type = weft__py_callable_take(t->datatypes, type, weft__py_datatype_another);
     if (of_type >= 0) return Py_BuildValue("(ii)", of_reduction, of_type);
-    weft__py_reduction_give_back(t, of_reduction);
+    weft__py_callable_give_back(t->reductions, of_reduction);
     return NULL;
 }
 
@@ -338,8 +338,8 @@ static PyObject *team_give_back(PyObject *self, PyObject *args) {
     struct team *t = (struct team *)self;
     int reduction, type;
     if (!PyArg_ParseTuple(args, "ii", &reduction, &type)) return NULL;
-    weft__py_reduction_give_back(t, reduction);
-    weft__py_datatype_give_back(t, type);
+    weft__py_callable_give_back(t->reductions, reduction);
+    weft__py_callable_give_back(t->datatypes, type);
     Py_RETURN_NONE;
 }
 
@@ -347,8 +347,8 @@ static PyObject *team_raised(PyObject *self, PyObject *args) {
     struct team *t = (struct team *)self;
     int reduction, type;
     if (!PyArg_ParseTuple(args, "ii", &reduction, &type)) return NULL;
-    PyObject *raised = weft__py_datatype_raised(t, type);
-    PyObject *other = weft__py_reduction_raised(t, reduction);
+    PyObject *raised = weft__py_callable_raised(t->datatypes, type);
+    PyObject *other = weft__py_callable_raised(t->reductions, reduction);
     if (raised) Py_XDECREF(other);
     if (!raised) raised = other;
     return raised ? raised : Py_NewRef(Py_None);
@@ -422,8 +422,8 @@ static int traverse(PyObject *self, visitproc visit, void *arg) {
     Py_VISIT(t->worker);
     Py_VISIT(t->exchange);
     Py_VISIT(t->texts);
-    int stop = weft__py_datatypes_traverse(t, visit, arg);
-    return stop ? stop : weft__py_reductions_traverse(t, visit, arg);
+    int stop = weft__py_callables_traverse(t->datatypes, visit, arg);
+    return stop ? stop : weft__py_callables_traverse(t->reductions, visit, arg);
 }
 
 static void end(struct worker *unused, void *handle, void *arg) {
@@ -439,8 +439,8 @@ static int clear(PyObject *self) {
         weft__py_end(t->worker, &t->child, end, NULL);
     }
     t->handle = NULL;
-    weft__py_reductions_free(t);
-    weft__py_datatypes_free(t);
+    weft__py_callables_free(&t->reductions);
+    weft__py_callables_free(&t->datatypes);
     return 0;
 }
 

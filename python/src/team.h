@@ -2,6 +2,7 @@
 #ifndef WEFT_PYTHON_TEAM_H
 #define WEFT_PYTHON_TEAM_H
 
+#include "callable.h"
 #include "core.h"
 
 struct team {
@@ -9,11 +10,11 @@ struct team {
     struct worker *worker;
     struct child child;
     PyObject *exchange;
-    PyObject *texts;              /* arguments of its creation, in use until it is ready */
-    struct request *ending;       /* its close, in progress */
-    bool borrowed;                /* a view's */
-    struct reduction *reductions; /* the program's own: reduction.c */
-    struct datatype *datatypes;   /* and those that it packs: datatype.c */
+    PyObject *texts;             /* arguments of its creation, in use until it is ready */
+    struct request *ending;      /* its close, in progress */
+    bool borrowed;               /* a view's */
+    struct callable *reductions; /* the program's own: reduction.c */
+    struct callable *datatypes;  /* and those that it packs: datatype.c */
 };
 
 /* NULL: it is gone, or may be. */
@@ -39,20 +40,9 @@ PyObject *weft__py_coll_prepare(PyObject *team, PyObject *args);
 /* datatype.c, reduction.c: the program's own, which end with the team. They are freed when it has
  * been closed. */
 PyObject *weft__py_datatype(PyObject *team, PyObject *args);
-/* A number of the same functions for one collective, until it is given back; of others the same.
- * -1: raised. */
-int weft__py_datatype_take(struct team *team, int number);
-void weft__py_datatype_give_back(struct team *team, int number);
-/* What the program's functions of this number have raised and was not taken: the first exception,
- * a new reference. NULL: none. */
-PyObject *weft__py_datatype_raised(struct team *team, int number);
-int weft__py_datatypes_traverse(struct team *team, visitproc visit, void *arg);
-void weft__py_datatypes_free(struct team *team);
 PyObject *weft__py_reduction(PyObject *team, PyObject *args);
-int weft__py_reduction_take(struct team *team, int number);
-void weft__py_reduction_give_back(struct team *team, int number);
-PyObject *weft__py_reduction_raised(struct team *team, int number);
-int weft__py_reductions_traverse(struct team *team, visitproc visit, void *arg);
-void weft__py_reductions_free(struct team *team);
+/* As callable.h has it. */
+struct callable *weft__py_datatype_another(const struct callable *like);
+struct callable *weft__py_reduction_another(const struct callable *like);
 
 #endif
