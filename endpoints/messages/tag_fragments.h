@@ -39,7 +39,7 @@ struct weft_tag_message *weft__tag_unexpected(struct weft_ep *ep, uint64_t tag, 
 /* The endpoint's tags, made at the first call. NULL: no memory. */
 struct ep_tags *weft__ep_tags(struct weft_ep *ep);
 /* Delivers a message to this receive and frees it. NO_MEMORY or TOO_BIG may refuse that: then the
- * message stays as it is, and nothing was sent. */
+ * message is unchanged, and nothing was sent. */
 weft_status_t weft__tag_receive_message(struct weft_request *req, struct weft_tag_message *message);
 /* A message of the endpoint was matched or given up: returns its credit. */
 void weft__tag_give_credit(struct weft_ep *ep, size_t len);

@@ -2,7 +2,7 @@
  * A large tagged message that crosses whole, and whose receive is posted when its head is here: the
  * lane writes it where it belongs. It is received when all of it is there. Should its lane break
  * before, the receive is posted again, where it stood: the message comes again, or never. It takes
- * another one that has come meanwhile.
+ * another one that has come since.
  */
 #include <base/counters.h>
 

@@ -343,5 +343,5 @@ def start(handler: Callable[..., Any], ep: Endpoint, *args: Any) -> None:
     elif not (_drivers.in_trio() and ep.worker._drive().start(ep, made)):
         made.close()
         if ep.alive:
-            ep.abort()  # the peer need not wait for what nobody runs
+            ep.abort()  # the peer need not wait for a handler that no loop runs
         raise RuntimeError("a handler that is a coroutine needs a loop of asyncio, or weft.trio.drive of its worker")

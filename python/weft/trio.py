@@ -90,7 +90,7 @@ class TrioDriver:
 
     def stop(self) -> None:
         self._stopped.set()
-        if in_trio():  # in no run any more: nobody waits for the descriptor
+        if in_trio():  # in no run any more: no task waits for the descriptor
             trio.lowlevel.notify_closing(self._fd)
 
     def start(self, ep: Endpoint, coroutine: Coroutine[Any, Any, Any]) -> bool:

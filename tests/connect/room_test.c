@@ -37,7 +37,7 @@ static void one_is_queued_at_most(const char *transport, size_t len) {
     CHECK_EQ(weft_am_handler_set(t.b, ID, on_message, NULL), 0);
     CHECK_EQ(weft_ep_has_room(t.ep), WEFT_OK);
     while (sent < MESSAGES) {
-        int here = fill(&t, &sent, len); /* the peer is not driven meanwhile */
+        int here = fill(&t, &sent, len); /* while the peer is not driven */
         CHECK(here <= 1);
         queued += here;
         if (sent == MESSAGES) break;

@@ -291,7 +291,7 @@ TEST(receives_whose_messages_break_off_together_are_posted_in_their_order) {
 }
 
 /* One that came while the receive was another's waits for it: no other receive may come. */
-TEST(a_receive_whose_message_breaks_off_takes_one_that_came_meanwhile) {
+TEST(a_receive_whose_message_breaks_off_takes_one_that_came_since) {
     enum { WHOLE, OFFERED, TOO_LONG, WAYS };
     for (unsigned way = 0; way < WAYS; way++) {
         struct two t, other;

@@ -90,7 +90,7 @@ test_a_process_without_a_worker_is_reported() {
     has reason "$($info --live $pid 2>&1 || true)" 'shows no worker'
     kill $pid
     expect 'nobody there' "$(exit_code $info --live 4194304)" 1
-    has 'reason of nobody' "$($info --live 4194304 2>&1 || true)" 'there is none'
+    has 'reason of no process' "$($info --live 4194304 2>&1 || true)" 'there is none'
     expect 'no number' "$(exit_code $info --live x)" 2
     expect 'not alone' "$(exit_code $info --live 1 --config)" 2
 }
