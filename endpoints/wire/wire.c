@@ -272,6 +272,8 @@ bool weft__wire_read_rts(const void *p, size_t len, struct wire_rts *v) {
     v->device = NULL;
     if (!c.at || c.left != (size_t)v->header_len + v->device_len) return false;
     if (v->device_len) v->device = (const char *)c.at + v->header_len;
+    /* longer than any object: a program that adds to it would have a sum that wraps */
+    if (v->len > PTRDIFF_MAX) return false;
     return v->header_len <= 256 && v->device_len <= WIRE_RTS_DEVICE_MOST && v->request != 0 &&
            (v->kind == WIRE_OFFER_AM || v->kind == WIRE_OFFER_TAG);
 }

@@ -50,6 +50,20 @@ static void send_offer(uint32_t number, uint64_t tag) {
     CHECK(send_msg(&raw, WIRE_RTS, bytes, weft__wire_rts(bytes, &rts)));
 }
 
+/* An offer of an active message, of this length. */
+static void send_am_offer(uint32_t number, uint64_t len) {
+    struct wire_rts rts = {
+        .ep = raw.half, .request = number, .kind = WIRE_OFFER_AM, .am_id = 7, .len = len};
+    uint8_t bytes[WIRE_RTS_HEAD];
+    CHECK(send_msg(&raw, WIRE_RTS, bytes, weft__wire_rts(bytes, &rts)));
+}
+
+static int n_handled;
+static void on_offered(weft_ep_t *ep, weft_am_t *am, void *arg) {
+    n_handled++;
+    CHECK(am->len + 4096 > am->len); /* a header of the program's fits before it */
+}
+
 /* As the reference has it: the key 00 01 … 0f, the message 00 01 … 07. */
 TEST(siphash_is_as_its_authors_have_it) {
     struct siphash_key key = {{UINT64_C(0x0706050403020100), UINT64_C(0x0f0e0d0c0b0a0908)}};
@@ -88,6 +102,20 @@ TEST_WIRES(offers_and_tags_that_would_collide_stand_in_short_lists) {
     RAW_UNTIL(&raw, match->by_offer.n == 0);
     CHECK_EQ(match->by_tag.n, 0);
     CHECK_EQ(raw.victim_errors, 0);
+    raw_close(&raw);
+}
+
+/* A handler allocates am->len and a little more. */
+TEST_WIRES(an_offer_longer_than_any_object_ends_its_connection) {
+    fresh(transport);
+    n_handled = 0;
+    CHECK_EQ(weft_am_handler_set(raw.t.a, 7, on_offered, NULL), WEFT_OK);
+    send_am_offer(1, PTRDIFF_MAX);
+    RAW_UNTIL(&raw, n_handled == 1);
+    CHECK_EQ(raw.victim_errors, 0);
+    send_am_offer(2, UINT64_MAX - 8);
+    RAW_UNTIL(&raw, raw.victim_errors == 1);
+    CHECK_EQ(n_handled, 1);
     raw_close(&raw);
 }
 
