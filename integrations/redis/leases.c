@@ -104,10 +104,13 @@ struct leases *leases_create(weft_worker_t *worker) {
     return leases;
 }
 
+void leases_end_all(struct leases *leases) {
+    while (leases->oldest) leases_end(leases, leases->oldest->key, leases->oldest->key_len);
+}
+
 void leases_free(struct leases *leases) {
     if (!leases) return;
-    while (leases->oldest)
-        end_lease(leases, find(leases, leases->oldest->key, leases->oldest->key_len));
+    leases_end_all(leases);
     free(leases);
 }
 

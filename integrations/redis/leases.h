@@ -17,6 +17,8 @@ weft_status_t leases_give(struct leases *leases, const void *key, size_t key_len
                           size_t len, uint64_t *address_p, void *packed, size_t *packed_len_p);
 /* The key has changed, or is gone. */
 void leases_end(struct leases *leases, const void *key, size_t key_len);
+/* Any key may have changed. */
+void leases_end_all(struct leases *leases);
 
 unsigned leases_count(const struct leases *leases);
 unsigned long long leases_ended(const struct leases *leases);

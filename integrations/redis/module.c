@@ -32,7 +32,7 @@ static struct {
     weft_listener_t *listener;
     int fd; /* -1: the server does not watch the worker */
     struct leases *leases;
-    bool closing;
+    bool closing, busy; /* busy: the server is in the middle of something */
     unsigned long long requests;
     char transports[32], uri[160], settings[SETTINGS_MOST][2][128];
 } module = {.fd = -1};
@@ -104,11 +104,19 @@ static void write_out(void) {
     if (called) FreeCallReply(called);
 }
 
-/* A read that finds a key expired deletes it, and that belongs in the log and to replicas. From
- * Redis 7.2 on, a call without "!" would drop it. */
-#define READ "!"
+/*
+ * How commands are called. "!": what they change is written to the log and to replicas. A read that
+ * finds a key expired deletes it, and from Redis 7.2 on a read without "!" would drop that. "S":
+ * the server refuses what it would refuse a script: a write to a read-only replica, or without
+ * enough replicas or a disk that works, and a read of a replica's stale data. "M": and beyond its
+ * limit of memory.
+ */
+#define READ   "!S"
+#define REMOVE "!S"
+#define WRITE  "!SM"
 
-/* The value of a key, of a reply that the caller frees. NULL: no such key, or no string. */
+/* The value of a key, of a reply that the caller frees (NULL: the server refuses). NULL: no such
+ * key, or no string. */
 static const char *get_value(const char *key, size_t key_len, struct redis_call_reply **reply_p,
                              size_t *len_p) {
     *reply_p = Call(module.ctx, "GET", READ "b", key, key_len);
@@ -116,15 +124,19 @@ static const char *get_value(const char *key, size_t key_len, struct redis_call_
     return CallReplyStringPtr(*reply_p, len_p);
 }
 
+static weft_status_t no_value(const struct redis_call_reply *reply) {
+    return reply ? WEFT_ERR_NOT_FOUND : WEFT_ERR_REJECTED;
+}
+
 static void serve_get(weft_ep_t *ep, uint32_t number, const char *key, size_t key_len) {
     struct redis_call_reply *found = NULL;
     size_t len = 0;
     const char *value = get_value(key, key_len, &found, &len);
-    sizes_note(key, key_len, len <= SHORT_MOST);
+    if (found) sizes_note(key, key_len, len <= SHORT_MOST);
     if (value && reply_value(ep, number, value, len, on_found_sent, found)) return;
     if (!value) {
         write_out(); /* the key may have expired */
-        reply_status(ep, number, WEFT_ERR_NOT_FOUND);
+        reply_status(ep, number, no_value(found));
     }
     if (found) FreeCallReply(found);
 }
@@ -204,29 +216,33 @@ static bool end_turn(void) {
     return has_replies;
 }
 
-/* A worker that closes frees its endpoints without a word; then no GET waits. */
-static void gather_get(weft_ep_t *ep, const struct redis_request *head, const char *key) {
+/*
+ * A client that shares memory with the server may change `bytes` meanwhile, so the key is copied
+ * before it is looked at. A worker that closes frees its endpoints without a word; then no GET
+ * waits.
+ */
+static void gather_get(weft_ep_t *ep, const struct redis_request *head, const char *bytes) {
     size_t len = head->key_len;
     if (len > KEYS_ROOM - gets.used) serve_gets();
+    if (module.closing || len > KEYS_ROOM) {
+        serve_get(ep, head->number, bytes, len);
+        return;
+    }
+    char *key = gets.keys + gets.used;
+    if (len) memcpy(key, bytes, len);
     bool may_be_long = !sizes_is_short(key, len);
     if (may_be_long && gets.has_long) {
         serve_gets(); /* which may have read this key */
+        key = memmove(gets.keys, key, len);
         may_be_long = !sizes_is_short(key, len);
     }
-    if (module.closing || len > KEYS_ROOM) {
-        serve_get(ep, head->number, key, len);
-        return;
-    }
-    char *copy = gets.keys + gets.used;
-    if (len) memcpy(copy, key, len);
     gets.used += len;
     gets.has_long |= may_be_long;
     gets.of[gets.n++] =
-        (struct get){.ep = ep, .number = head->number, .key_len = (uint32_t)len, .key = copy};
+        (struct get){.ep = ep, .number = head->number, .key_len = (uint32_t)len, .key = key};
     if (++gets.of_turn == gets.of_last_turn || gets.n == GETS_MOST) serve_gets();
 }
 
-/* Out of memory, read-only replica: the server refuses. */
 static weft_status_t outcome(struct redis_call_reply *result) {
     write_out();
     if (!result) return WEFT_ERR_REJECTED;
@@ -237,25 +253,29 @@ static weft_status_t outcome(struct redis_call_reply *result) {
     return st;
 }
 
-/* A worker that closes has no leases any more, but its clients' requests still come. */
-static void serve_lease(weft_ep_t *ep, const struct redis_request *head, const char *key) {
-    if (!module.leases) {
-        reply_status(ep, head->number, WEFT_ERR_CLOSED);
-        return;
-    }
+/* A worker that closes has no leases any more, but its clients' requests still come. The key is
+ * copied as in gather_get: it must not change between the read of its value and the lease. */
+static void serve_lease(weft_ep_t *ep, const struct redis_request *head, const char *bytes) {
+    size_t key_len = head->key_len, len = 0, packed_len = WEFT_RKEY_MAX;
     struct redis_call_reply *found = NULL;
     struct redis_reply answer = {.number = head->number};
-    char packed[WEFT_RKEY_MAX];
-    size_t len = 0, packed_len = sizeof packed;
-    const char *value = get_value(key, head->key_len, &found, &len);
-    answer.status = WEFT_ERR_NOT_FOUND;
+    char packed[WEFT_RKEY_MAX], *key = malloc(key_len + 1);
+    if (!module.leases || !key) {
+        reply_status(ep, head->number, key ? WEFT_ERR_CLOSED : WEFT_ERR_NO_MEMORY);
+        free(key);
+        return;
+    }
+    if (key_len) memcpy(key, bytes, key_len);
+    const char *value = get_value(key, key_len, &found, &len);
+    answer.status = no_value(found);
     answer.len = len;
     if (!value) write_out();
     if (value && len == 0) answer.status = WEFT_OK;
     if (value && len)
-        answer.status = leases_give(module.leases, key, head->key_len, value, len, &answer.address,
+        answer.status = leases_give(module.leases, key, key_len, value, len, &answer.address,
                                     packed, &packed_len);
     if (found) FreeCallReply(found);
+    free(key);
     if (answer.address)
         reply_lease(ep, &answer, packed, packed_len);
     else
@@ -275,16 +295,22 @@ static void serve(weft_ep_t *ep, const struct redis_request *head, const char *b
         reply_status(ep, head->number, WEFT_ERR_PROTOCOL);
         return;
     }
+    bool writes = head->what == REDIS_SET || head->what == REDIS_DELETE;
+    if (module.busy || (writes && AvoidReplicaTraffic())) {
+        reply_status(ep, head->number, WEFT_ERR_BUSY);
+        return;
+    }
     if (head->what != REDIS_GET) serve_gets(); /* requests are served in their order */
     switch ((enum redis_what)head->what) {
     case REDIS_GET: gather_get(ep, head, bytes); break;
     case REDIS_SET:
         reply_status(ep, head->number,
-                     outcome(Call(module.ctx, "SET", "!bb", bytes, key_len, bytes + key_len,
+                     outcome(Call(module.ctx, "SET", WRITE "bb", bytes, key_len, bytes + key_len,
                                   len - key_len)));
         break;
     case REDIS_DELETE:
-        reply_status(ep, head->number, outcome(Call(module.ctx, "DEL", "!b", bytes, key_len)));
+        reply_status(ep, head->number,
+                     outcome(Call(module.ctx, "DEL", REMOVE "b", bytes, key_len)));
         break;
     case REDIS_LEASE: serve_lease(ep, head, bytes); break;
     case REDIS_N_WHAT: break;
@@ -341,11 +367,21 @@ static void on_client_lost(weft_ep_t *ep, weft_status_t status, void *arg) {
 
 /* ---- the server's events --------------------------------------------------------------------- */
 
+/*
+ * While the server loads its data, and in the middle of a long script, it turns its loop now and
+ * then, to answer ordinary clients that it is busy. A command would change what it loads, or what
+ * the script relies on.
+ */
+static int progress(void) {
+    module.busy = GetContextFlags(module.ctx) & (REDIS_IN_SCRIPT | REDIS_IN_MULTI | REDIS_IN_LOAD);
+    return weft_worker_progress(module.worker, 0);
+}
+
 /* Who waited for this report asks again soon, and to sleep and be woken takes longer than a look.
  * The server's other clients have their turn after a few. What is served after the last look
  * leaves with one turn more. */
 static void on_readable(int fd, void *user, int mask) {
-    int n = weft_worker_progress(module.worker, 0);
+    int n = progress();
     bool has_replies = end_turn();
     for (int i = 0; i < LOOKS_MOST && n >= 0 && module.worker; i++) {
         n = weft_worker_spin(module.worker);
@@ -362,6 +398,13 @@ static int on_key_event(struct redis_context *ctx, int type, const char *event,
     sizes_note(text, len, false);
     if (module.leases) leases_end(module.leases, text, len);
     return REDIS_OK;
+}
+
+/* Some or all keys were removed, exchanged or loaded, without an event for each. */
+static void on_database_event(struct redis_context *ctx, struct redis_event event, uint64_t part,
+                              void *data) {
+    sizes_forget();
+    if (module.leases) leases_end_all(module.leases);
 }
 
 static int info_command(struct redis_context *ctx, struct redis_string **argv, int argc) {
@@ -397,7 +440,7 @@ static bool close_worker(void) {
         if (st < 0) on_closed(st, NULL);
     }
     for (int i = 0; i < CLOSE_MS && module.worker; i++) {
-        weft_worker_progress(module.worker, 0);
+        (void)progress();
         if (module.worker) (void)poll(&(struct pollfd){module.fd, POLLIN, 0}, 1, 1);
     }
     if (module.worker) return false;
@@ -461,13 +504,23 @@ static bool read_arguments(struct redis_string **argv, int argc, size_t *n_setti
     return true;
 }
 
+static bool subscribe(struct redis_context *ctx) {
+    static const uint64_t events[] = {REDIS_EVENT_FLUSH, REDIS_EVENT_LOAD, REDIS_EVENT_SWAP,
+                                      REDIS_EVENT_ASYNC_LOAD};
+    enum {
+        CHANGES = REDIS_NOTIFY_GENERIC | REDIS_NOTIFY_STRING | REDIS_NOTIFY_LIST |
+                  REDIS_NOTIFY_SET | REDIS_NOTIFY_ZSET | REDIS_NOTIFY_EXPIRED | REDIS_NOTIFY_EVICTED
+    };
+    for (size_t i = 0; i < sizeof events / sizeof *events; i++) {
+        struct redis_event event = {events[i], REDIS_EVENT_VERSION};
+        if (SubscribeToServerEvent(ctx, event, on_database_event) != REDIS_OK) return false;
+    }
+    return SubscribeToKeyspaceEvents(ctx, CHANGES, on_key_event) == REDIS_OK;
+}
+
 __attribute__((visibility("default"))) int RedisModule_OnLoad(struct redis_context *ctx,
                                                               struct redis_string **argv, int argc);
 int RedisModule_OnLoad(struct redis_context *ctx, struct redis_string **argv, int argc) {
-    enum {
-        CHANGES =
-            REDIS_NOTIFY_GENERIC | REDIS_NOTIFY_STRING | REDIS_NOTIFY_EXPIRED | REDIS_NOTIFY_EVICTED
-    };
     char why[512];
     size_t n_settings = 0;
     if (!find_functions(ctx)) return REDIS_ERR;
@@ -487,8 +540,7 @@ int RedisModule_OnLoad(struct redis_context *ctx, struct redis_string **argv, in
     module.ctx = GetDetachedThreadSafeContext(ctx);
     if (CreateCommand(ctx, "weft.info", info_command, "readonly", 0, 0, 0) != REDIS_OK ||
         CreateCommand(ctx, "weft.written", written_command, "readonly", 0, 0, 0) != REDIS_OK ||
-        SubscribeToKeyspaceEvents(ctx, CHANGES, on_key_event) != REDIS_OK ||
-        EventLoopAdd(module.fd, REDIS_READABLE, on_readable, NULL) != REDIS_OK) {
+        !subscribe(ctx) || EventLoopAdd(module.fd, REDIS_READABLE, on_readable, NULL) != REDIS_OK) {
         (void)close_worker();
         return REDIS_ERR;
     }

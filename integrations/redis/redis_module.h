@@ -6,6 +6,7 @@
 #define WEFT_REDIS_MODULE_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 struct redis_context;
 struct redis_string;
@@ -20,13 +21,34 @@ enum {
     REDIS_REPLY_ARRAY = 3,
     REDIS_REPLY_NULL = 4
 };
-/* Classes of events on keys: all that change or remove one. */
+/* Classes of events on keys: all that change or remove a string, or put another type in its place
+ * (SORT … STORE, SUNIONSTORE, ZUNIONSTORE). */
 enum {
     REDIS_NOTIFY_GENERIC = 1 << 2,
     REDIS_NOTIFY_STRING = 1 << 3,
+    REDIS_NOTIFY_LIST = 1 << 4,
+    REDIS_NOTIFY_SET = 1 << 5,
+    REDIS_NOTIFY_ZSET = 1 << 7,
     REDIS_NOTIFY_EXPIRED = 1 << 8,
     REDIS_NOTIFY_EVICTED = 1 << 9
 };
+
+/* What the server is in the middle of: a script, a transaction, the load of its data. */
+enum { REDIS_IN_SCRIPT = 1 << 0, REDIS_IN_MULTI = 1 << 1, REDIS_IN_LOAD = 1 << 13 };
+
+/* An event of the server, of these kinds: they change keys without an event for each. */
+struct redis_event {
+    uint64_t id, version;
+};
+enum {
+    REDIS_EVENT_VERSION = 1,
+    REDIS_EVENT_FLUSH = 2,
+    REDIS_EVENT_LOAD = 3,
+    REDIS_EVENT_SWAP = 11,
+    REDIS_EVENT_ASYNC_LOAD = 14
+};
+typedef void (*redis_event_fn)(struct redis_context *ctx, struct redis_event event, uint64_t part,
+                               void *data);
 
 typedef int (*redis_command_fn)(struct redis_context *ctx, struct redis_string **argv, int argc);
 
@@ -43,6 +65,10 @@ typedef int (*redis_command_fn)(struct redis_context *ctx, struct redis_string *
     F(int, SubscribeToKeyspaceEvents,                                                              \
       (struct redis_context *, int types,                                                          \
        int (*)(struct redis_context *, int type, const char *event, struct redis_string *key)))    \
+    F(int, SubscribeToServerEvent,                                                                 \
+      (struct redis_context *, struct redis_event event, redis_event_fn))                          \
+    F(int, GetContextFlags, (struct redis_context *))                                              \
+    F(int, AvoidReplicaTraffic, (void))                                                            \
     F(struct redis_call_reply *, Call,                                                             \
       (struct redis_context *, const char *command, const char *format, ...))                      \
     F(int, CallReplyType, (struct redis_call_reply *))                                             \

@@ -2,6 +2,7 @@
 #include "sizes.h"
 
 #include "key_hash.h"
+#include <string.h>
 
 enum { PLACES = 4096, KEY_MOST = 128 }; /* a longer key is not kept: to hash it takes too long */
 
@@ -26,4 +27,8 @@ void sizes_note(const void *key, size_t key_len, bool is_short) {
         *place = hash;
     else if (*place == hash)
         *place = 0;
+}
+
+void sizes_forget(void) {
+    memset(places, 0, sizeof places);
 }

@@ -9,5 +9,7 @@
 bool sizes_is_short(const void *key, size_t key_len);
 /* The key was read (is_short: its value is short, or there is none), or it has changed (false). */
 void sizes_note(const void *key, size_t key_len, bool is_short);
+/* Any key may have changed. */
+void sizes_forget(void);
 
 #endif

@@ -21,8 +21,13 @@ weft_status_t weft_redis_connect(weft_worker_t *worker, const char *uri, weft_re
 void weft_redis_close(weft_redis_t *redis);
 
 /*
- * Called once for each request that returned WEFT_IN_PROGRESS, in a turn of the worker. `data` is
- * valid during the call. NOT_FOUND: there is no such key, or it holds no string.
+ * Called once for each request that returned WEFT_IN_PROGRESS, in a turn of the worker, or in
+ * weft_redis_close (CLOSED). `data` is valid during the call.
+ *
+ * NOT_FOUND: there is no such key, or it holds no string. REJECTED: the server refuses the command
+ * (a read-only replica, no memory). BUSY: it loads its data, or a script runs, or its clients are
+ * paused; ask again later. NO_MEMORY, here or there. VERSION: the module is of another version. Or
+ * the status that the server was lost with.
  */
 typedef void (*weft_redis_done_fn)(weft_status_t status, const void *data, size_t len, void *arg);
 
@@ -40,8 +45,8 @@ weft_status_t weft_redis_delete(weft_redis_t *redis, const void *key, size_t key
 
 /*
  * They drive the worker until the reply is here. `get`: `*len_p` holds the room and receives the
- * value's length. Errors: also those of weft_worker_wait, of which BUSY (within a callback) and
- * WRONG_THREAD send no request; TRUNCATED if the value is larger.
+ * value's length. Errors: those of the request, as above; also those of weft_worker_wait, of which
+ * BUSY (within a callback) and WRONG_THREAD send no request; TRUNCATED if the value is larger.
  */
 weft_status_t weft_redis_get_wait(weft_redis_t *redis, const void *key, size_t key_len, void *value,
                                   size_t *len_p);
@@ -54,6 +59,9 @@ weft_status_t weft_redis_delete_wait(weft_redis_t *redis, const void *key, size_
  * transport can. The lease ends when the key changes, expires or is deleted, and when the server
  * needs the place: a read then ends as REVOKED, and the client leases again. A read that is under
  * way at the change may still return the old value. Both forms drive the worker as those above.
+ *
+ * A lease is read while its client is open. It may be released after that, before the worker is
+ * closed.
  */
 weft_status_t weft_redis_lease_wait(weft_redis_t *redis, const void *key, size_t key_len,
                                     weft_redis_lease_t **lease_p);

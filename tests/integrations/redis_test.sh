@@ -17,7 +17,7 @@ begin() {
     folder=$(mktemp -d "$scratch/serverXXXX")
     uri=${1:-shm://redis-test-$$-$BASHPID}
     "$scratch/$kind-server" --port 0 --unixsocket "$folder/socket" --dir "$folder" --save '' --enable-module-command yes \
-        --loadmodule "$scratch/weft_redis.so" "$uri" close.timeout=200ms >"$folder/log" 2>&1 &
+        --loadmodule "$scratch/weft_redis.so" "$uri" close.timeout=200ms "${@:2}" >"$folder/log" 2>&1 &
     server=$!
     trap 'kill -9 $server 2>/dev/null || true' EXIT
     wait_for redis ping >/dev/null || { tail -5 "$folder/log" && return 1; }
@@ -157,6 +157,98 @@ test_a_lease_ends_when_its_key_changes() {
     sleep 0.1
     expect expired "$(weft read a || true)" WEFT_ERR_NOT_FOUND
     has leases "$(redis weft.info)" 'leases:0'
+}
+
+# lease_ends_by COMMAND: a client reads by the lease until COMMAND has changed its key.
+lease_ends_by() {
+    rm -f "$scratch/read"
+    redis set leased first >/dev/null
+    weft read leased 100 >"$scratch/read" &
+    reader=$!
+    wait_for grep -q first "$scratch/read"
+    redis "$@" >/dev/null
+    wait $reader && fail "the lease outlives $*"
+    expect "$*" "$(cat "$scratch/read")" $'first\nWEFT_ERR_REVOKED'
+}
+# The server tells of none of these by an event for the key as a string.
+test_a_lease_ends_when_its_key_goes_with_others() {
+    begin '' --enable-debug-command yes
+    lease_ends_by flushall
+    lease_ends_by flushdb async
+    lease_ends_by swapdb 0 1
+    lease_ends_by debug reload
+    redis rpush list 3 1 2 >/dev/null
+    redis sadd set 3 1 2 >/dev/null
+    redis zadd zset 1 a >/dev/null
+    lease_ends_by sort list store leased
+    lease_ends_by sunionstore leased set
+    lease_ends_by zunionstore leased 1 zset
+    has leases "$(redis weft.info)" 'leases:0'
+}
+
+# As ordinary clients are: the server's own calls would do it.
+test_what_the_server_refuses_is_rejected() {
+    begin
+    value=$(head -c 100000 /dev/zero | tr '\0' v)
+    redis set a before >/dev/null
+    redis config set maxmemory 3mb >/dev/null
+    for i in {1..40}; do weft set "k$i" "$value" || true; done >"$scratch/sets"
+    expect last "$(tail -1 "$scratch/sets")" WEFT_ERR_REJECTED
+    has memory "$(redis info memory | grep ^used_memory:)" 'used_memory:[0-3][0-9]{6}.?$'
+    expect del "$(weft del k1)" WEFT_OK
+    redis config set maxmemory 0 >/dev/null
+    redis config set min-replicas-to-write 1 >/dev/null
+    expect replicas "$(weft set a after || true)$(weft del a || true)" WEFT_ERR_REJECTEDWEFT_ERR_REJECTED
+    redis config set min-replicas-to-write 0 >/dev/null
+    redis replicaof 127.0.0.1 1 >/dev/null
+    expect replica "$(weft set a after || true)$(weft del a || true)" WEFT_ERR_REJECTEDWEFT_ERR_REJECTED
+    expect stale "$(weft get a)" before
+    redis config set replica-serve-stale-data no >/dev/null
+    expect stale "$(weft get a || true)$(weft read a || true)" WEFT_ERR_REJECTEDWEFT_ERR_REJECTED
+    redis replicaof no one >/dev/null
+    expect again "$(weft set a after)$(weft get a)" WEFT_OKafter
+}
+
+# What is written while the clients are paused would be lost in a failover; the server ends itself if a module does it.
+test_nothing_is_written_while_the_clients_are_paused() {
+    begin '' --appendonly yes
+    wait_for log_is_begun
+    redis set a before >/dev/null
+    redis set short-lived v px 1 >/dev/null
+    redis client pause 100000 write >/dev/null
+    expect set "$(weft set a after || true)$(weft del a || true)" WEFT_ERR_BUSYWEFT_ERR_BUSY
+    expect expired "$(weft get short-lived || true)" WEFT_ERR_NOT_FOUND
+    expect get "$(weft get a)" before
+    redis client unpause >/dev/null
+    expect set "$(weft set a after)" WEFT_OK
+}
+
+test_a_server_that_loads_its_data_is_busy() {
+    begin '' --enable-debug-command yes --key-load-delay 100 --loading-process-events-interval-bytes 1024
+    redis eval "for i = 1, 20000 do redis.call('set', 'k' .. i, string.rep('v', 500)) end" 0 >/dev/null
+    redis debug reload >"$scratch/reload" &
+    reload=$!
+    wait_for eval 'redis get k1 2>&1 | grep -q LOADING'
+    expect get "$(weft get k1 || true)$(weft read k1 || true)" WEFT_ERR_BUSYWEFT_ERR_BUSY
+    for i in 19998 19999 20000; do expect set "$(weft set "k$i" new || true)" WEFT_ERR_BUSY; done
+    redis config set key-load-delay 0 >/dev/null 2>&1 || true # some servers refuse that, too
+    wait $reload || fail "$(tail -5 "$folder/log")"
+    expect reload "$(cat "$scratch/reload")" OK
+    has again "$(weft get k20000)" '^v{500}$'
+}
+
+test_a_script_is_not_interrupted_by_requests() {
+    begin '' --busy-reply-threshold 10
+    redis set a 1 >/dev/null
+    redis eval "while redis.call('exists', 'b') == 0 and redis.call('time')[1] + 0 < $(($(date +%s) + 5)) do end
+        return redis.call('get', 'a')" 0 >"$scratch/script" &
+    script=$!
+    wait_for eval 'redis get a 2>&1 | grep -q BUSY'
+    expect during "$(weft get a || true)$(weft set b 1 || true)$(weft set a 2 || true)" \
+        WEFT_ERR_BUSYWEFT_ERR_BUSYWEFT_ERR_BUSY
+    wait $script
+    expect script "$(cat "$scratch/script")" 1
+    expect again "$(weft get a)" 1
 }
 
 test_a_fork_that_saves_leaves_the_clients_alone() {
