@@ -108,15 +108,17 @@ static void print_transports(weft_worker_t *worker) {
         printf("transport %s is not open: %s\n", name, why);
 }
 
+enum { VALUE_ENDS = 45 }; /* the column, unless a value is longer */
+
 static void print_config(weft_context_t *context) {
     weft_setting_info_t s;
     for (size_t i = 0; weft_context_setting(context, i, &s) == WEFT_OK; i++) {
-        char value[64];
         size_t len = strlen(s.value);
         /* "250ms" names its unit. */
         bool bare = len > 0 && s.value[len - 1] >= '0' && s.value[len - 1] <= '9';
-        snprintf(value, sizeof value, "%s %s", s.value, bare && s.unit ? s.unit : "");
-        printf("%-22s %-22s %-12s %s", s.name, value, origin_name(s.origin), s.help);
+        int wide = printf("%-22s %s %s", s.name, s.value, bare && s.unit ? s.unit : "");
+        printf("%*s %-12s %s", wide < VALUE_ENDS ? VALUE_ENDS - wide : 0, "", origin_name(s.origin),
+               s.help);
         if (*s.range) printf(" (%s)", s.range);
         putchar('\n');
     }
@@ -224,7 +226,7 @@ static void json_counters(weft_worker_t *worker) {
     }
 }
 
-/* False: a peer that was named is not there. */
+/* False: a transport or a peer that was named is not there. */
 static int json_all(weft_context_t *context, weft_worker_t *worker, int what, char *const *names,
                     int n_names) {
     int first = 1, first_build = 0, found = 1;
@@ -269,11 +271,11 @@ static int json_all(weft_context_t *context, weft_worker_t *worker, int what, ch
     }
     if (what & PROTOCOLS) {
         key("protocols", &first);
-        info_protocols_json(worker);
+        found = info_protocols_json(worker, names, n_names);
     }
     if (n_names > 0) {
         key("pairs", &first);
-        found = info_pairs_json(worker, names, n_names);
+        found &= info_pairs_json(worker, names, n_names);
     }
     puts("}");
     return found;

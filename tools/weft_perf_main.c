@@ -140,15 +140,8 @@ static const char *taken_by(int c) {
     case 'w': return "1 to 64";
     case 'c': return "0 to 1023";
     case 'M': return "exposed, own, sent, received, cuda, managed or pinned";
-    case 'p': return strerror(errno);
     default: return "not understood";
     }
-}
-
-/* Before anything is measured for it. */
-static bool may_be_written(const char *file) {
-    FILE *f = fopen(file, "a");
-    return f && fclose(f) == 0;
 }
 
 /* False: such an option, or such a value, there is not. */
@@ -194,10 +187,7 @@ static bool take_option(int c, const char *value, struct perf_options *o) {
     case 'P': o->persistent = true; break;
     case 'j': o->json = true; break;
     case 'T': o->tune = value; break;
-    case 'p':
-        ok = may_be_written(value);
-        o->plot = value;
-        break;
+    case 'p': o->plot = value; break;
     case 'l': o->listen = value; break;
     case 'C': o->connect = value; break;
     default: ok = false; break;
@@ -245,6 +235,22 @@ static bool settle_sides(const struct perf_options *o) {
     return !o->listen || !o->connect;
 }
 
+/* Before anything is measured for it. */
+static bool settle_plot(const struct perf_options *o) {
+    FILE *f = o->plot ? fopen(o->plot, "a") : NULL;
+    if (!o->plot || (f && fclose(f) == 0)) return true;
+    fprintf(stderr, "weft-perf: --plot %s: %s\n", o->plot, strerror(errno));
+    return false;
+}
+
+/* `other`: one that is none of those which --tune follows; NULL: there is none. */
+static bool settle_tune(const struct perf_options *o, const char *other) {
+    if (!o->tune || !other) return true;
+    fprintf(stderr, "weft-perf: --tune goes with --test, --ranks and --seconds, not with --%s\n",
+            other);
+    return false;
+}
+
 static bool take_options(int argc, char **argv, struct perf_options *o) {
     static const struct option options[] = {{"test", required_argument, NULL, 't'},
                                             {"size", required_argument, NULL, 's'},
@@ -266,6 +272,7 @@ static bool take_options(int argc, char **argv, struct perf_options *o) {
                                             {"tune", required_argument, NULL, 'T'},
                                             {"help", no_argument, NULL, 'h'},
                                             {NULL, 0, NULL, 0}};
+    const char *no_tuning = NULL;
     int c, which = 0;
     *o = (struct perf_options){.test = N_TESTS,
                                .size_lo = 8,
@@ -280,7 +287,10 @@ static bool take_options(int argc, char **argv, struct perf_options *o) {
             fputs(usage, stdout);
             exit(program_end("weft-perf", 0));
         }
-        if (take_option(c, optarg, o)) continue;
+        if (take_option(c, optarg, o)) {
+            if (!strchr("Ttnd", c)) no_tuning = options[which].name;
+            continue;
+        }
         if (optarg)
             fprintf(stderr, "weft-perf: --%s %s: %s\n", options[which].name, optarg, taken_by(c));
         return false;
@@ -293,7 +303,8 @@ static bool take_options(int argc, char **argv, struct perf_options *o) {
         fputs("weft-perf: --test is missing\n", stderr);
         return false;
     }
-    return settle_test(o) && settle_ranks(o) && settle_sides(o);
+    return settle_tune(o, no_tuning) && settle_test(o) && settle_ranks(o) && settle_sides(o) &&
+           settle_plot(o);
 }
 
 /* ---- one process ----------------------------------------------------------------------------- */

@@ -43,6 +43,17 @@ PY
     expect 'tables' "$(grep -c '^protocols of' "$scratch/protocols")" 1
 }
 
+test_protocols_are_those_of_the_transports_that_are_named() {
+    export WEFT_CALIBRATION=off
+    local named='import json, sys; print(*json.load(sys.stdin)["protocols"])'
+    expect one "$($info --protocols tcp --json | python3 -c "$named")" tcp
+    expect two "$($info --protocols tcp self --json | python3 -c "$named")" 'self tcp'
+    for form in '' --json; do
+        expect "code of one that is none $form" "$(exit_code $info --protocols tcp none $form)" 1
+        has 'its name' "$($info --protocols none $form 2>&1 >/dev/null)" '^weft-info: no transport none is open$'
+    done
+}
+
 # With the double of the driver, which has two devices.
 test_gpus_and_the_paths_to_their_memory() {
     local double
@@ -133,6 +144,12 @@ test_the_origin_of_a_setting_is_named() {
     echo 'tcp.bind = 127.0.0.3  # ours' >"$scratch/weft.conf"
     expect file "$(WEFT_CONFIG=$scratch/weft.conf origin tcp.bind)" 'file 127.0.0.3'
     expect 'both' "$(WEFT_CONFIG=$scratch/weft.conf WEFT_TCP_BIND=::1 origin tcp.bind)" 'environment ::1'
+}
+
+test_a_long_value_is_whole() {
+    local long
+    long=$scratch/$(printf 'x%.0s' {1..100})
+    has line "$(WEFT_TCP_KEY_FILE=$long $info --config)" "^tcp\.key_file +$long +environment +file with the cluster key"
 }
 
 test_people_can_read_it() {

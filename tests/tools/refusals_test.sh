@@ -39,6 +39,13 @@ test_what_does_not_go_together_is_refused() {
     refused 2 'weft-info: --new-key goes alone' $tools/weft-info --new-key "$scratch/key" --config
     expect 'a key' "$(ls "$scratch/key" 2>/dev/null)" ''
     refused 2 'weft-perf: am_lat: --tune: there is nothing to choose' $tools/weft-perf --tune "$scratch/tuned" --test am_lat
+    for option in --json --fresh '--transport tcp' '--size 8' '--mode wait' '--listen shm://a'; do
+        refused 2 "weft-perf: --tune goes with --test, --ranks and --seconds, not with ${option%% *}" \
+            $tools/weft-perf --tune "$scratch/tuned" $option --test barrier --ranks 2
+    done
+    refused 2 'weft-perf: --test none: no such test' $tools/weft-perf --plot "$scratch/plot.svg" --test none
+    refused 2 'weft-perf: put_lat: sizes begin at 1' $tools/weft-perf --plot "$scratch/plot.svg" --test put_lat --size 0
+    expect 'a file of what is refused' "$(ls "$scratch"/{tuned,plot.svg} 2>/dev/null)" ''
     refused 2 'sim: extra: not understood' $tools/weft-sim extra
     refused 2 'schedule: an argument that is no option' $tools/schedule extra
 }

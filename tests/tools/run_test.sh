@@ -53,6 +53,9 @@ test_exit_codes() {
     expect 'a signal' "$(exit_code $run -n 1 sh -c 'kill -9 $$')" 137
     expect 'no such program' "$(exit_code $run -n 2 ./no-such-program)" 127
     expect 'not a program' "$(exit_code $run -n 1 /dev/null)" 126
+    code=0
+    $run -n 1 --plain ./no-such-program 2>&- || code=$?
+    expect 'no such program, and no standard error' $code 127
     expect 'bad usage' "$(exit_code $run -n 0 true)" 2
     expect 'bad usage' "$(exit_code $run -n 2)" 2
     expect timeout "$(exit_code $run -n 2 --timeout 0.2 sleep 30)" 124
@@ -117,6 +120,16 @@ test_an_interrupt_ends_the_job() {
     done
 }
 
+test_nohup_outlives_a_hangup() {
+    (trap '' HUP && exec $run -n 2 --plain sh -c "echo \$\$ >>$scratch/hpids; until [ -e $scratch/end ]; do sleep 0.02; done; echo end") >"$scratch/out" &
+    wait_for eval "[ \$(wc -l <$scratch/hpids) = 2 ]"
+    kill -HUP $!
+    sleep 0.2
+    : >"$scratch/end"
+    wait $!
+    expect output "$(sort -u "$scratch/out")" end
+}
+
 test_children_do_not_outlive_weft_run() {
     $run -n 2 sh -c "echo \$\$ >>$scratch/opids; exec sleep 60" &
     wait_for eval "[ \$(wc -l <$scratch/opids) = 2 ]"
@@ -148,6 +161,14 @@ test_a_job_without_descriptors_says_so() {
         expect "$n descriptors" "$(wc -l <"$scratch/err")" 1
         has "$n descriptors" "$(cat "$scratch/err")" '^weft-run: .*: Too many open files$'
     done
+}
+
+# The processes begin with the limit that was set.
+test_a_job_may_have_more_descriptors_than_the_limit_at_first() {
+    local hard
+    hard=$(ulimit -Hn)
+    [ "$hard" = unlimited ] || [ "$hard" -gt 200 ] || return 0
+    expect limit "$(ulimit -Sn 64 && $run -n 30 --plain sh -c 'ulimit -Sn' | sort | uniq -c | tr -s ' ')" ' 30 64'
 }
 
 test_a_broken_environment_is_notified() {

@@ -55,6 +55,11 @@ static void print_calibration(weft_worker_t *worker) {
     }
 }
 
+static int complain_closed(const char *name) {
+    fprintf(stderr, "weft-info: no transport %s is open\n", name);
+    return 0;
+}
+
 static int print_named(weft_worker_t *worker, const char *name) {
     weft_transport_info_t t;
     int found = 0;
@@ -63,8 +68,7 @@ static int print_named(weft_worker_t *worker, const char *name) {
         print_transport(worker, i, &t);
         found = 1;
     }
-    if (!found) fprintf(stderr, "weft-info: no transport %s is open\n", name ? name : "at all");
-    return found;
+    return found || complain_closed(name ? name : "at all");
 }
 
 static void print_pair(weft_worker_t *worker, const struct info_pair *pair) {
@@ -116,16 +120,38 @@ static void json_rows(weft_worker_t *worker, size_t transport) {
     putchar(']');
 }
 
-void info_protocols_json(weft_worker_t *worker) {
+static int is_open(weft_worker_t *worker, const char *name) {
     weft_transport_info_t t;
+    for (size_t i = 0; weft_worker_transport(worker, i, &t) == WEFT_OK; i++)
+        if (strcmp(t.name, name) == 0) return 1;
+    return complain_closed(name);
+}
+
+/* Among the transports that are named, if any is. */
+static int is_asked_for(const char *transport, char *const *names, int n_names) {
+    int named = 0;
+    for (int i = 0; i < n_names; i++) {
+        if (is_uri(names[i])) continue;
+        if (strcmp(names[i], transport) == 0) return 1;
+        named = 1;
+    }
+    return !named;
+}
+
+int info_protocols_json(weft_worker_t *worker, char *const *names, int n_names) {
+    weft_transport_info_t t;
+    int found = 1, n = 0;
     putchar('{');
     for (size_t i = 0; weft_worker_transport(worker, i, &t) == WEFT_OK; i++) {
-        if (i > 0) putchar(',');
+        if (!is_asked_for(t.name, names, n_names)) continue;
+        if (n++ > 0) putchar(',');
         json_text(stdout, t.name);
         putchar(':');
         json_rows(worker, i);
     }
     putchar('}');
+    for (int i = 0; i < n_names; i++) found &= is_uri(names[i]) || is_open(worker, names[i]);
+    return found;
 }
 
 static void json_pair(weft_worker_t *worker, const struct info_pair *pair) {

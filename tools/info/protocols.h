@@ -12,8 +12,9 @@
  * transports when there are no names. False: one is not there.
  */
 int info_protocols(weft_worker_t *worker, char *const *names, int n_names);
-void info_protocols_json(weft_worker_t *worker); /* of all transports */
-int info_pairs_json(weft_worker_t *worker, char *const *names,
-                    int n_names); /* of the URIs; NULL: no worker answered */
+/* Of the transports; of all of them when none is named. */
+int info_protocols_json(weft_worker_t *worker, char *const *names, int n_names);
+/* Of the URIs; null: no worker answered. */
+int info_pairs_json(weft_worker_t *worker, char *const *names, int n_names);
 
 #endif

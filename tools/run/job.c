@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -30,6 +31,7 @@ struct process {
 struct running {
     struct job job;
     const struct job_params *params;
+    struct rlimit descriptors; /* that the processes may have: as many as this one might at first */
     struct ev_loop *loop;
     ev_signal stop[N_STOP_SIGNALS];
     ev_timer timeout, grace;
@@ -79,8 +81,9 @@ static void set_input(uint32_t rank) {
     if (null > 0) dup2(null, 0);
 }
 
-static _Noreturn void become(const struct job_params *params, uint32_t rank, const struct ends *e,
+static _Noreturn void become(const struct running *r, uint32_t rank, const struct ends *e,
                              pid_t parent) {
+    const struct job_params *params = r->params;
     setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) _exit(JOB_CODE_NOT_RUN); /* it died before the line above */
@@ -95,9 +98,11 @@ static _Noreturn void become(const struct job_params *params, uint32_t rank, con
     set_number("WEFT_RUN_SIZE", params->n);
     if (terminal) setenv("WEFT_RUN_TERMINAL", "1", 1);
     signal(SIGPIPE, SIG_DFL);
+    setrlimit(RLIMIT_NOFILE, &r->descriptors);
     execvp(params->file, params->argv);
-    fprintf(stderr, "%s: %s: %s\n", params->tool, params->file, strerror(errno));
-    _exit(errno == ENOENT ? JOB_CODE_NOT_FOUND : JOB_CODE_NOT_RUN);
+    int error = errno; /* the line may be written nowhere */
+    fprintf(stderr, "%s: %s: %s\n", params->tool, params->file, strerror(error));
+    _exit(error == ENOENT ? JOB_CODE_NOT_FOUND : JOB_CODE_NOT_RUN);
 }
 
 static void report_exit(const struct running *r, const struct process *p, int status) {
@@ -135,7 +140,7 @@ static bool start_process(struct running *r, uint32_t rank) {
     struct ends ends;
     if (!open_ends(&ends, r->params->plain)) return false;
     pid_t parent = getpid(), pid = fork();
-    if (pid == 0) become(r->params, rank, &ends, parent);
+    if (pid == 0) become(r, rank, &ends, parent);
     close_ends(&ends, 1);
     if (pid < 0) {
         close_ends(&ends, 0);
@@ -218,10 +223,17 @@ static void on_broken(struct outputs *o) {
 
 /* ---- life ------------------------------------------------------------------------------------ */
 
+/* As nohup(1) asks. */
+static bool is_to_survive_hangup(void) {
+    struct sigaction now;
+    return sigaction(SIGHUP, NULL, &now) == 0 && now.sa_handler == SIG_IGN;
+}
+
 static void watch_signals_and_time(struct running *r) {
     for (int i = 0; i < N_STOP_SIGNALS; i++) {
         ev_signal_init(&r->stop[i], on_stop, stop_signals[i]);
         r->stop[i].data = r;
+        if (stop_signals[i] == SIGHUP && is_to_survive_hangup()) continue;
         ev_signal_start(r->loop, &r->stop[i]);
     }
     signal(SIGPIPE, SIG_IGN);
@@ -256,6 +268,18 @@ static int code_of_job(const struct running *r) {
     return error && r->job.code == 0 ? code_of_output(&r->outputs) : r->job.code;
 }
 
+/* Two pipes and a socket for each process, and what is beside them. Many systems begin with 1,024
+ * and permit more. */
+static void permit_descriptors(struct running *r) {
+    enum { OF_PROCESS = 3, BESIDE = 64 };
+    getrlimit(RLIMIT_NOFILE, &r->descriptors);
+    struct rlimit more = r->descriptors;
+    rlim_t needed = OF_PROCESS * (rlim_t)r->params->n + BESIDE;
+    if (more.rlim_cur >= needed) return;
+    more.rlim_cur = needed < more.rlim_max ? needed : more.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &more);
+}
+
 /* libev aborts when it finds none for its set of descriptors and for its signals. */
 static bool has_descriptors(void) {
     enum { OF_LOOP = 3 };
@@ -269,6 +293,7 @@ static bool has_descriptors(void) {
 
 int job_run(const struct job_params *params) {
     struct running r = {.params = params};
+    permit_descriptors(&r);
     if (!has_descriptors()) {
         fprintf(stderr, "%s: no descriptors for the job: %s\n", params->tool, strerror(errno));
         return JOB_CODE_NOT_RUN;
