@@ -28,9 +28,10 @@ INSIDE := -std=gnu11 -D_GNU_SOURCE= -fvisibility=hidden -fPIC -I. -Iinclude $(fi
 LIBS := $(or $(call flags_of,libs,talloc libcrypto),-ltalloc -lcrypto) -lev -lm -lpthread -ldl
 COMPILE = $(CC) $(INSIDE) $(CFLAGS) $(CPPFLAGS)
 
-# A change of compiler or flags builds everything anew.
+# A change of compiler or flags builds everything anew; so does another name of the folder, by which objects name their headers.
 FLAGS := $(OUT)/flags
-$(shell mkdir -p $(OUT); printf '%s\n' '$(COMPILE) $(LDFLAGS)' | cmp -s - $(FLAGS) || printf '%s\n' '$(COMPILE) $(LDFLAGS)' >$(FLAGS))
+built_by = $(OUT) $(COMPILE) $(LDFLAGS) $(CXX) $(NVCC)
+$(shell mkdir -p $(OUT); printf '%s\n' '$(built_by)' | cmp -s - $(FLAGS) || printf '%s\n' '$(built_by)' >$(FLAGS))
 
 objects = $(patsubst %.c,$(OUT)/obj/%.o,$(1))
 # The C files of a folder and of those below it, without the main files that end by one of these.
@@ -38,12 +39,13 @@ shared_in = $(filter-out $(foreach end,$(2),%$(end).c),$(shell find $(1) -name '
 
 .PHONY: lib programs examples tests python
 .SECONDARY:
+.DELETE_ON_ERROR:
 
 # ---- the library
 
 # The kernels for device memory, as an array; empty without a CUDA compiler.
 CUDA_IMAGE := $(OUT)/obj/transports/cuda/kernels/image
-$(CUDA_IMAGE).c: tools/cuda_image $(wildcard transports/cuda/kernels/*) base/half.h
+$(CUDA_IMAGE).c: tools/cuda_image $(wildcard transports/cuda/kernels/*) base/half.h $(FLAGS)
 	@mkdir -p $(@D)
 	tools/cuda_image $@ '$(NVCC)'
 $(CUDA_IMAGE).o: $(CUDA_IMAGE).c $(FLAGS)

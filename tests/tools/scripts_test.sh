@@ -38,6 +38,46 @@ test_what_is_no_stage_is_named() {
     has errors "$(cat "$scratch/err")" '-n needs a value'
 }
 
+test_what_a_change_is_compared_with_is_one_commit() {
+    asked 2 tools/test --changed HEAD tidy
+    has errors "$(cat "$scratch/err")" '--changed takes one BASE'
+    asked 2 tools/test changed
+    has errors "$(cat "$scratch/err")" 'no stage changed'
+}
+
+test_the_cases_of_a_log_are_counted() {
+    eval "$(sed -n '/^count()/,/^}/p; /^count_lines()/,/^}/p' tools/test)"
+    local out=$scratch started=0 passed=1 failed=1 skipped=1
+    printf '%s\n' 'ok a' 'ok b' 'skip c' 'skip d' 'skip e' 'not ok f' >"$scratch/some.log"
+    count_lines some 1 >"$scratch/said"
+    expect sums "$passed $failed $skipped" '3 2 4'
+    has line "$(cat "$scratch/said")" '^some +2 ok +1 not ok +3 skipped'
+}
+
+# interrupted BODY: how a shell with `within` of tools/test ends when its group gets SIGINT, as from a terminal, while it runs BODY
+interrupted() {
+    { echo 'SECONDS=0' && sed -n '/^ends=/p; /^within()/,/^}/p; /^end_by()/,/^}/p' tools/test && echo "$1; echo went on"; } >"$scratch/within"
+    python3 - "$scratch" <<'EOF'
+import os, signal, subprocess, sys, time
+begun = os.path.join(sys.argv[1], "begun")
+shell = subprocess.Popen(["bash", os.path.join(sys.argv[1], "within")], env=dict(os.environ, BEGUN=begun), start_new_session=True,
+                         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL), stdout=subprocess.PIPE, text=True)
+while not os.path.exists(begun):
+    time.sleep(0.02)
+os.killpg(shell.pid, signal.SIGINT)
+said, _ = shell.communicate()
+with open(begun) as pid:
+    print(shell.returncode, said.strip() or "-", os.path.exists("/proc/" + pid.read().strip()))
+os.unlink(begun)
+EOF
+}
+
+test_an_interrupt_ends_the_run_and_what_it_runs() {
+    local command="within 60 bash -c 'echo \$\$ >\$BEGUN.new && mv \$BEGUN.new \$BEGUN && exec sleep 50'"
+    expect 'a command' "$(interrupted "$command")" '-2 - False'
+    expect 'one of a pipe' "$(interrupted "echo x | $command | cat")" '-2 - False'
+}
+
 test_the_stages_run_in_the_order_that_is_told() {
     told=$(tools/test --help | sed -n '/all of them in this order/,/^and, not/s/^  \([a-z][a-z]*\)  *[^ ].*/\1/p' | tr '\n' ' ')
     expect order "$told" "$(sed -n 's/.*|| stages=(\(.*\))$/\1/p' tools/test) "

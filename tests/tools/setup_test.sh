@@ -122,6 +122,18 @@ test_a_package_manager_that_fails_ends_it() {
     done
 }
 
+test_a_package_manager_that_fails_ends_what_is_of_debian_alone() {
+    local what
+    for what in bench arm; do
+        machine debian root
+        : >"$scratch/refuses"
+        setup $what
+        rm "$scratch/refuses"
+        expect status $code 100
+        expect 'what was written' "$(ls -A "$scratch/tree")" tools
+    done
+}
+
 # A manager that refuses ends it before it looks for packages of Python.
 test_test_and_all_ask_debian_for_bazel() {
     local what
