@@ -100,7 +100,7 @@ static _Noreturn void become(const struct running *r, uint32_t rank, const struc
     signal(SIGPIPE, SIG_DFL);
     setrlimit(RLIMIT_NOFILE, &r->descriptors);
     execvp(params->file, params->argv);
-    int error = errno; /* the line may be written nowhere */
+    int error = errno; /* the line may fail, too */
     fprintf(stderr, "%s: %s: %s\n", params->tool, params->file, strerror(error));
     _exit(error == ENOENT ? JOB_CODE_NOT_FOUND : JOB_CODE_NOT_RUN);
 }
