@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "world.h"
+#include <tests/support/atomic_result.h>
 
 static bool meet(struct stretch a, struct stretch b) {
     return a.from < b.to && b.from < a.to;
@@ -230,17 +231,6 @@ static void pieces(struct grip *g) {
 
 /* ---- atomics --------------------------------------------------------------------------------- */
 
-static uint64_t applied(weft_atomic_t what, uint64_t old, uint64_t operand, uint64_t compare) {
-    switch (what) {
-    case WEFT_ATOMIC_ADD: return old + operand;
-    case WEFT_ATOMIC_AND: return old & operand;
-    case WEFT_ATOMIC_OR: return old | operand;
-    case WEFT_ATOMIC_XOR: return old ^ operand;
-    case WEFT_ATOMIC_SWAP: return operand;
-    default: return old == compare ? operand : old;
-    }
-}
-
 static uint64_t word_at(const struct grip *g, uint32_t word) {
     return (uint64_t)(uintptr_t)g->field->base + g->at + PLOT - PLOT_WORDS + 8 * word;
 }
@@ -289,7 +279,7 @@ static void one_at_a_time(struct grip *g) {
     uint64_t mask = half ? UINT32_MAX : UINT64_MAX, old = half ? g->half_word : g->word;
     weft_atomic_t what = (weft_atomic_t)below(fetch ? 6 : 5);
     uint64_t operand = chance() & mask, compare = percent(60) ? old : chance() & mask;
-    uint64_t result = applied(what, old, operand, compare) & mask;
+    uint64_t result = atomic_result(what, old, operand, compare) & mask;
     a->word = half ? 3 : 2;
     a->then = word_notified;
     a->old_expected = old;

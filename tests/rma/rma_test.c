@@ -1,5 +1,6 @@
 /* One-sided operations between two workers, by the transport and by messages (rma_limits_test.c:
  * of every size). */
+#include <tests/support/atomic_result.h>
 #include <tests/support/rma_peers.h>
 
 enum { ROOM = 3 << 20 };
@@ -60,18 +61,6 @@ TEST_WAYS(a_region_is_moved_within_itself) {
 
 /* ---- atomics: what each does, from one side and the other */
 
-static uint64_t expected(weft_atomic_t what, uint64_t old, uint64_t operand, uint64_t compare) {
-    switch (what) {
-    case WEFT_ATOMIC_ADD: return old + operand;
-    case WEFT_ATOMIC_AND: return old & operand;
-    case WEFT_ATOMIC_OR: return old | operand;
-    case WEFT_ATOMIC_XOR: return old ^ operand;
-    case WEFT_ATOMIC_SWAP: return operand;
-    case WEFT_ATOMIC_CSWAP: return old == compare ? operand : old;
-    }
-    return 0;
-}
-
 TEST_WAYS(atomics_do_what_their_names_promise_and_touch_no_neighbour) {
     struct rma r;
     rma_up(&r, transport, messages, 4096, WEFT_MEM_ALL, NULL, 0);
@@ -82,7 +71,7 @@ TEST_WAYS(atomics_do_what_their_names_promise_and_touch_no_neighbour) {
                 uint64_t before = UINT64_C(0xfedcba9876543210) & mask,
                          operand = UINT64_C(0x1122334455667788) & mask;
                 uint64_t compare = hit ? before : before ^ 1, old = UINT64_MAX;
-                uint64_t want = expected((weft_atomic_t)what, before, operand, compare) & mask;
+                uint64_t want = atomic_result((weft_atomic_t)what, before, operand, compare) & mask;
                 memset(r.target, 'x', 64);
                 memcpy(r.target + 16, &before, size);
                 CHECK_EQ(

@@ -1,5 +1,6 @@
 /* Puts, gets and atomics of every form and size do what they say, and touch nothing else. */
 #include "rma.h"
+#include <tests/support/atomic_result.h>
 
 /* Of every length around each power and each limit; at the region's begin and end, and unaligned
  * on either side. */
@@ -182,17 +183,6 @@ static void beyond_four_gigabytes_is_reached(const struct subject *s) {
     end(&w);
 }
 
-static uint64_t after(enum rma_atomic op, uint64_t old, uint64_t operand, uint64_t compare) {
-    switch (op) {
-    case RMA_ADD: return old + operand;
-    case RMA_AND: return old & operand;
-    case RMA_OR: return old | operand;
-    case RMA_XOR: return old ^ operand;
-    case RMA_SWAP: return operand;
-    default: return old == compare ? operand : old;
-    }
-}
-
 static void atomics_do_what_they_send(const struct subject *s) {
     struct world w;
     begin(&w, s);
@@ -209,7 +199,7 @@ static void atomics_do_what_they_send(const struct subject *s) {
         memcpy(&old, target_shadow(&w.t, offset), size);
         uint64_t mask = size == 4 ? 0xffffffff : ~(uint64_t)0,
                  compare = x & 256 ? old : old ^ (uint64_t)1 << (x & 31);
-        uint64_t now = after(op, old, operand, compare & mask) & mask;
+        uint64_t now = atomic_result((weft_atomic_t)op, old, operand, compare & mask) & mask;
         memcpy(target_shadow(&w.t, offset), &now, size);
         if (op != RMA_CSWAP && x & 1) {
             CHECK_EQ(lane->ops->rma->atomic_post(
