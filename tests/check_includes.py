@@ -11,6 +11,10 @@ import os
 import re
 import sys
 
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from texts import paths, read  # noqa: E402
+
 ROOMS = ["fsm", "base", "reactor", "transports", "endpoints", "collectives", "resource", "runtime"]
 # The one file that names the transports, so that no other has to.
 REGISTRY = "transports/registry.c"
@@ -33,17 +37,8 @@ INLINE_BODY = re.compile(r"^static inline[^;{]*\{.*?^\}|^#define (?:[^\n]*\\\n)*
 NAME = re.compile(r"\b[a-z]\w+\b")
 
 
-def read(root, path):
-    with open(os.path.join(root, path), errors="replace") as file:
-        return file.read()
-
-
 def sources(root):
-    for top in ["include"] + ROOMS:
-        for folder, _, names in os.walk(os.path.join(root, top), followlinks=True):
-            for name in sorted(names):
-                if SOURCE.search(name):
-                    yield os.path.relpath(os.path.join(folder, name), root)
+    return [path for path in paths(root, ["include"] + ROOMS) if SOURCE.search(path)]
 
 
 def transport_of(path):

@@ -11,7 +11,7 @@ import sys
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from words_test import files  # noqa: E402
+from texts import texts, verdict  # noqa: E402
 
 PRODUCT = ["base", "collectives", "endpoints", "fsm", "reactor", "resource", "runtime", "transports"]
 ROOMS = PRODUCT + ["bench", "examples", "include", "integrations", "python", "tests", "tools"]
@@ -33,15 +33,10 @@ def doubled(text):
             if not NO_COMMENT_ON_CODE.match(match[2]) and not NO_COMMENT_ON_CODE.match(match[3])]
 
 
-def verdict(good, name):
-    print("ok" if good else "not ok", name)
-    return bool(good)
-
-
 def main():
     root = sys.argv[1] if len(sys.argv) > 1 else "."
-    bare = [path for path, text in files(root, PRODUCT) if path.endswith(".c") and not begins_with_comment(text)]
-    twice = ["%s:%d: a comment right below another" % (path, line) for path, text in files(root, ROOMS) if path.endswith(SOURCE) for line in doubled(text)]
+    bare = [path for path, text in texts(root, PRODUCT, ".c") if not begins_with_comment(text)]
+    twice = ["%s:%d: a comment right below another" % (path, line) for path, text in texts(root, ROOMS, SOURCE) for line in doubled(text)]
     for line in ["%s: no comment says what it is" % path for path in bare] + twice:
         print("  " + line)
     good = [

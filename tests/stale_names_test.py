@@ -4,6 +4,10 @@ import os
 import re
 import sys
 
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from texts import paths, read, verdict  # noqa: E402
+
 ROOMS = ["base", "bench", "collectives", "docs", "endpoints", "examples", "fsm", "include", "integrations", "reactor",
          "resource", "runtime", "tests", "tools", "transports"]
 COMMENT = re.compile(r'"(?:\\.|[^"\\\n])*"|(/\*.*?\*/|//[^\n]*)', re.S)
@@ -13,19 +17,6 @@ SETTING = re.compile(r'(?:SETTING|COUNTER)\(\w+, "([^"]+)"')
 NAMED = re.compile(r"[`\"]([a-z]+\.[a-z_]+)(?:=[^`\"]*)?[`\"]")
 # the example of a machine, and headers of the system
 ELSEWHERE = re.compile(r"(foo(_\w+)?\.(c|h|fsm)|(cuda|cuda_runtime|ev|mpi|talloc)\.h)$")
-
-
-def read(path):
-    with open(path, encoding="utf-8", errors="replace") as file:
-        return file.read()
-
-
-def sources(root):
-    yield from (name for name in sorted(os.listdir(root)) if name.endswith(".md"))
-    for room in ROOMS:
-        for folder, _, names in os.walk(os.path.join(root, room), followlinks=True):
-            for name in sorted(names):
-                yield os.path.relpath(os.path.join(folder, name), root)
 
 
 def prose(path, text):
@@ -59,19 +50,14 @@ def stale(text, files, settings, path="", whole=True):
 
 
 def check(root):
-    files = set(sources(root))
+    files = set(paths(root, [name for name in os.listdir(root) if name.endswith(".md")] + ROOMS))
     lists = ("base/settings.def", "base/counters.def")
-    names = {name for path in lists for name in SETTING.findall(read(os.path.join(root, path)))}
+    names = {name for path in lists for name in SETTING.findall(read(root, path))}
     whole, found = "bench/cores.h" in files, []
     for path in sorted(files):
-        for text in prose(path, read(os.path.join(root, path)) if path.endswith((".md", ".c", ".h", ".fsm", ".def")) else ""):
+        for text in prose(path, read(root, path) if path.endswith((".md", ".c", ".h", ".fsm", ".def")) else ""):
             found += ["%s: no %s" % (path, what) for what in stale(text, files, names, path, whole)]
     return found
-
-
-def verdict(good, name):
-    print("ok" if good else "not ok", name)
-    return good
 
 
 def main():

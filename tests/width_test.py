@@ -8,6 +8,10 @@ import os
 import re
 import sys
 
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from texts import paths, texts, verdict  # noqa: E402
+
 WIDTH = 100
 # Documents and comments of these folders and files.
 COVERED = ["base", "bench", "collectives", "docs", "endpoints", "examples", "fsm", "include", "integrations", "python", "reactor",
@@ -57,24 +61,9 @@ def offences(path, text):
     return ["%s:%d: %d columns" % (path, number, len(line)) for number, line in long_lines(lines)]
 
 
-def covered_files(root):
-    for name in COVERED:
-        path = os.path.join(root, name)
-        if os.path.isfile(path):
-            yield name
-        for folder, folders, files in os.walk(path, followlinks=True):
-            folders[:] = [name for name in folders if not name.startswith("bazel-")]
-            for file in sorted(files):
-                if os.path.relpath(os.path.join(folder, file), root) not in WIDE and file.endswith((".md", ".c", ".h", ".def", ".cpp", ".hpp")):
-                    yield os.path.relpath(os.path.join(folder, file), root)
-
-
 def check(root):
-    found = []
-    for path in covered_files(root):
-        with open(os.path.join(root, path), errors="replace") as file:
-            found += offences(path, file.read())
-    return found
+    covered = texts(root, COVERED, (".md", ".c", ".h", ".def", ".cpp", ".hpp"))
+    return [line for path, text in covered if path not in WIDE for line in offences(path, text)]
 
 
 ROOMS = ["base", "bench", "collectives", "endpoints", "examples", "fsm", "include", "integrations", "python", "reactor", "resource",
@@ -83,17 +72,8 @@ ROOMS = ["base", "bench", "collectives", "endpoints", "examples", "fsm", "includ
 
 def wide_files(root, endings, width, allowed=frozenset()):
     """The files of the rooms with these endings that have a line of more than `width` columns."""
-    found = []
-    for room in ROOMS:
-        for folder, _, files in os.walk(os.path.join(root, room), followlinks=True):
-            for name in sorted(files):
-                path = os.path.join(folder, name)
-                if name.endswith(endings) and os.path.relpath(path, root) not in allowed:
-                    with open(path, encoding="utf-8", errors="replace") as file:
-                        widest = max(map(len, file.read().splitlines()), default=0)
-                    if widest > width:
-                        found.append("%s: %d columns" % (path, widest))
-    return found
+    widest = {path: max(map(len, text.splitlines()), default=0) for path, text in texts(root, ROOMS, endings) if path not in allowed}
+    return ["%s: %d columns" % (path, columns) for path, columns in widest.items() if columns > width]
 
 
 PRODUCT = ["base", "collectives", "endpoints", "fsm", "reactor", "resource", "runtime", "transports"]
@@ -103,25 +83,19 @@ OVERVIEW_LINES = 250
 
 def rooms_to_mend(root):
     """Folders of the product with sources and no README, READMEs of rooms and an overview that are too long."""
-    found = []
-    for top in PRODUCT:
-        for folder, _, files in os.walk(os.path.join(root, top), followlinks=True):
-            if "README.md" in files:
-                found += too_long(os.path.join(folder, "README.md"), README_LINES)
-            elif any(name.endswith(".c") for name in files):
-                found.append("%s: no README.md" % folder)
-    return found + too_long(os.path.join(root, "docs", "design.md"), OVERVIEW_LINES)
+    files = set(paths(root, PRODUCT))
+    folders = sorted({os.path.dirname(path) for path in files if path.endswith(".c")})
+    found = ["%s: no README.md" % folder for folder in folders if folder + "/README.md" not in files]
+    for path, text in texts(root, PRODUCT, "/README.md"):
+        found += too_long(path, text, README_LINES)
+    for path, text in texts(root, ["docs/design.md"], ".md"):
+        found += too_long(path, text, OVERVIEW_LINES)
+    return found
 
 
-def too_long(path, most):
-    with open(path, encoding="utf-8") as file:
-        lines = sum(1 for _ in file)
+def too_long(path, text, most):
+    lines = text.count("\n")
     return ["%s: %d lines, at most %d" % (path, lines, most)] if lines > most else []
-
-
-def verdict(good, name):
-    print("ok" if good else "not ok", name)
-    return good
 
 
 def main():

@@ -7,9 +7,13 @@ import os
 import re
 import sys
 
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from texts import texts, verdict  # noqa: E402
+
 ROOMS = ["include", "fsm", "base", "reactor", "transports", "endpoints", "collectives", "resource", "runtime", "tests", "tools",
          "bench", "examples", "python", "integrations"]
-SOURCE = re.compile(r"\.(c|h|def|fsm|inc|cpp|hpp)$")
+SOURCE = (".c", ".h", ".def", ".fsm", ".inc", ".cpp", ".hpp")
 TOKENS = re.compile(r'(/\*.*?\*/|//[^\n]*)|("(?:\\.|[^"\\\n])*"|\b[A-Za-z_]\w*\b)', re.S)
 
 # word: what to use
@@ -73,16 +77,6 @@ def raw(path, text):
             for pattern, macro in RAW.items() for match in re.finditer(pattern, code)]
 
 
-def files(root, rooms):
-    for room in rooms:
-        for folder, _, names in os.walk(os.path.join(root, room), followlinks=True):
-            for name in sorted(names):
-                if SOURCE.search(name):
-                    path = os.path.join(folder, name)
-                    with open(path, errors="replace") as file:
-                        yield os.path.relpath(path, root), file.read()
-
-
 def acts_on(parameters):
     """The type of the first parameter, without qualifiers, pointers and the parameter's name."""
     first = QUALIFIER.sub(" ", parameters.split(",")[0]).split()
@@ -104,26 +98,24 @@ def sees(text):
 
 if __name__ == "__main__":
     root = sys.argv[1] if len(sys.argv) > 1 else "."
-    found = sorted(line for path, text in files(root, ROOMS) for line in offences(path, text))
-    print("\n".join("  " + line for line in found))
-    print("%s no_banned_word_is_used" % ("not ok" if found else "ok"))
-    names = repeated(files(root, PRODUCT))
-    print("\n".join("  " + line for line in names))
-    print("%s static_functions_in_three_files_that_act_on_one_type_have_names_of_two_words" % ("not ok" if names else "ok"))
-    by_hand = [line for path, text in files(root, RAW_ROOMS) for line in raw(path, text)]
-    print("\n".join("  " + line for line in by_hand))
-    print("%s macros_of_the_compiler_are_used" % ("not ok" if by_hand else "ok"))
-    itself = (sees("int tell_peer;") and sees('char *t = "the peer was told";') and sees("/* is\n * told */ int notify;") and
-              not sees("/* as README says */ int notify;"))
-    print("%s the_check_sees_identifiers_texts_and_comments" % ("ok" if itself else "not ok"))
+    found = sorted(line for path, text in texts(root, ROOMS, SOURCE) for line in offences(path, text))
+    names = repeated(texts(root, PRODUCT, SOURCE))
+    by_hand = [line for path, text in texts(root, RAW_ROOMS, SOURCE) for line in raw(path, text)]
+    for line in found + names + by_hand:
+        print("  " + line)
     three = [(path, "static int *sent(void) {\n}\n") for path in "abc"]
     of_one = [(path, "static int take(%sstruct conn *%s, int n) {\n}\n" % (const, path)) for path, const in zip("abc", ["", "const ", ""])]
     of_three = [(path, "static int take(struct %s *object) {\n}\n" % path) for path in "abc"]
-    itself = bool(itself and repeated(three) and not repeated(three[:2]) and repeated(of_one) and not repeated(of_one[:2]))
-    print("%s the_check_sees_a_name_of_three_files" % ("ok" if itself else "not ok"))
-    apart = not repeated(of_three)
-    print("%s one_word_may_act_on_three_types" % ("ok" if apart else "not ok"))
-    hands = (raw("a.c", "if (__builtin_expect(x, 0)) return;") and raw("a.c", "T *t = (T *)((char *)p - offsetof(T, m));") and
-             not raw("a.c", "if (UNLIKELY(x)) return; /* __builtin_expect */"))
-    print("%s the_check_sees_what_is_written_by_hand" % ("ok" if hands else "not ok"))
-    sys.exit(0 if not found and not names and not by_hand and itself and apart and hands else 1)
+    good = [
+        verdict(not found, "no_banned_word_is_used"),
+        verdict(not names, "static_functions_in_three_files_that_act_on_one_type_have_names_of_two_words"),
+        verdict(not by_hand, "macros_of_the_compiler_are_used"),
+        verdict(sees("int tell_peer;") and sees('char *t = "the peer was told";') and sees("/* is\n * told */ int notify;") and
+                not sees("/* as README says */ int notify;"), "the_check_sees_identifiers_texts_and_comments"),
+        verdict(repeated(three) and not repeated(three[:2]) and repeated(of_one) and not repeated(of_one[:2]),
+                "the_check_sees_a_name_of_three_files"),
+        verdict(not repeated(of_three), "one_word_may_act_on_three_types"),
+        verdict(raw("a.c", "if (__builtin_expect(x, 0)) return;") and raw("a.c", "T *t = (T *)((char *)p - offsetof(T, m));") and
+                not raw("a.c", "if (UNLIKELY(x)) return; /* __builtin_expect */"), "the_check_sees_what_is_written_by_hand"),
+    ]
+    sys.exit(0 if all(good) else 1)
