@@ -38,10 +38,31 @@ static void add_device(void) {
                   "0.1; done; exit 1"));
 }
 
+/* Of the case that runs. One that fails leaves its workers here, and perhaps no device. */
+static struct bed b;
+
+/* Returns how many errors endpoints reported. */
+static int end_case(void) {
+    bed_down(&b);
+    int errors = b.t.errors + b.t.back_errors;
+    memset(&b, 0, sizeof b);
+    return errors;
+}
+static void end_what_failed(void) {
+    bool failed = b.t.context != NULL;
+    weft_worker_destroy(b.t.a);
+    weft_worker_destroy(b.t.b);
+    weft_context_destroy(b.t.context);
+    weft_context_destroy(b.context_b);
+    memset(&b, 0, sizeof b);
+    if (failed && !bed_is_here()) add_device();
+}
+
 /* By the device that an earlier program left, rdmacm may connect no more (docs/rdma.md, "How the
  * kernel reports that a device goes"). Nothing of this process has it open yet. */
-static void renew_device(void) {
+static void begin_case(void) {
     static bool is_new;
+    end_what_failed();
     if (is_new || !bed_is_here()) return;
     is_new = true;
     CHECK(bed_run("rdma link delete rxe0"));
@@ -49,11 +70,10 @@ static void renew_device(void) {
 }
 
 static void remove_under_traffic(const char *transport, const char *device_b) {
-    struct bed b;
     struct tally large = {0}, small = {0};
     static char big[400000];
     int n_large = 0, n_small = 0;
-    renew_device();
+    begin_case();
     bed_up(&b, transport, device_b, (weft_setting_t){0});
     echo_some(&b.t, 50);
     for (int i = 0; i < 4; i++)
@@ -76,13 +96,12 @@ static void remove_under_traffic(const char *transport, const char *device_b) {
     /* though both workers are still there */
     BED_UNTIL(&b.t, 10, access("/tmp/deleted", F_OK) == 0);
     CHECK(weft_am_send(b.t.ep, 1, NULL, 0, NULL, 0, NULL) < 0);
-    bed_down(&b);
-    CHECK_EQ(b.t.errors + b.t.back_errors, 2);
+    CHECK_EQ(end_case(), 2);
 
     add_device();
     bed_up(&b, transport, device_b, (weft_setting_t){0});
     echo_some(&b.t, 50);
-    bed_down(&b);
+    end_case();
 }
 
 TEST(rdma_rc_a_device_may_go_and_come_back) {
@@ -119,8 +138,7 @@ static void lose_device_for_a_while(struct two *t) {
 /* One whose device went is dialed, at the address that it has now, and dials; a worker need not
  * be opened again. */
 TEST(rdma_ud_a_worker_serves_again_when_its_device_is_back) {
-    struct bed b;
-    renew_device();
+    begin_case();
     bed_up(&b, "rdma_ud", "rxe1", (weft_setting_t){0});
     echo_some(&b.t, 10);
     lose_device_for_a_while(&b.t);
@@ -130,16 +148,14 @@ TEST(rdma_ud_a_worker_serves_again_when_its_device_is_back) {
     lose_device_for_a_while(&b.t);
     meet_again(&b.t, false);
     echo_some(&b.t, 10);
-    bed_down(&b);
+    end_case();
 }
 
 /* It dials again by its own device as soon as that is back: what was sent meanwhile arrives, and
  * so does all that was sent before. */
 TEST(rdma_ud_an_endpoint_that_survives_its_lanes_survives_its_device) {
-    struct bed b;
-    renew_device();
+    begin_case();
     WANTS_THE_BED();
-    memset(&b, 0, sizeof b);
     b.t.a = bed_worker(&b.t, &b.t.context, "rdma_ud", "rxe0",
                        (weft_setting_t){"failover.timeout", "60s"});
     b.t.b = bed_worker(&b.t, &b.context_b, "rdma_ud", "rxe1",
@@ -160,17 +176,14 @@ TEST(rdma_ud_an_endpoint_that_survives_its_lanes_survives_its_device) {
     add_device();
     BED_UNTIL(&b.t, 10, echoed == 20);
     CHECK_EQ(weft_worker_count(b.t.a, "lanes.resumed"), 1);
-    CHECK_EQ(b.t.errors + b.t.back_errors, 0);
-    bed_down(&b);
+    CHECK_EQ(end_case(), 0);
 }
 
 /* No dial and no event comes meanwhile: the listener itself looks for its device. */
 TEST(rdma_rc_a_listener_serves_again_when_its_device_is_back) {
-    struct bed b;
     weft_listener_t *listener;
-    renew_device();
+    begin_case();
     WANTS_THE_BED();
-    memset(&b, 0, sizeof b);
     b.t.a = bed_worker(&b.t, &b.t.context, "rdma_rc", "rxe1", (weft_setting_t){0});
     b.t.b = bed_worker(&b.t, &b.context_b, "rdma_rc", "rxe0", (weft_setting_t){0});
     weft_listen_params_t listen = {
@@ -193,5 +206,5 @@ TEST(rdma_rc_a_listener_serves_again_when_its_device_is_back) {
     CHECK(serves);
     echo_some(&b.t, 10);
     weft_listener_close(listener);
-    bed_down(&b);
+    end_case();
 }
