@@ -26,6 +26,14 @@ class Ucx:
         return dict(os.environ, UCX_TLS=tls, UCX_LOG_LEVEL="error", **more)
 
 
+def compiles(command, errors):
+    """False, too, where there is no such compiler."""
+    try:
+        return subprocess.run(command, stderr=errors).returncode == 0
+    except OSError:
+        return False
+
+
 def build(compiler, source, program, libraries=(), must=False):
     """The program's path; None where it cannot be built, unless it must. Built again when its source, a header beside that, or
     its command is another."""
@@ -38,10 +46,9 @@ def build(compiler, source, program, libraries=(), must=False):
         with open(built_by) as file:
             if file.read() == "\n".join(command):
                 return program
-    done = subprocess.run(command, stderr=None if must else subprocess.DEVNULL)
-    if must and done.returncode != 0:
-        raise SystemExit(f"{source} does not compile")
-    if done.returncode != 0:
+    if not compiles(command, None if must else subprocess.DEVNULL):
+        if must:
+            raise SystemExit(f"{source} does not compile")
         return None
     with open(built_by, "w") as file:
         file.write("\n".join(command))

@@ -88,7 +88,7 @@ def row(group, data):
 
     if median("weft") is None:
         return None
-    peers = [name for name in data if name.startswith(("ucx", "libev", "open mpi", "openmpi", "mpich", "ucc", "gloo"))]
+    peers = [name for name in data if name.startswith(("ucx", "libev", "open mpi", "openmpi", "mpich", "ucc", "gloo", "starpu"))]
     medians = {name: median(name) for name in peers if median(name) is not None}
     best = min(medians, key=lambda n: -medians[n] if group.more_is_better else medians[n]) if medians else None
     ratio = median("weft") / medians[best] if best and medians[best] else None

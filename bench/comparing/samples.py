@@ -126,7 +126,7 @@ def ucx_endpoints(release, tls, line, count, links=None, scale=1):
 
 def mpi(here, btl, line, size=8):
     return lambda: tabbed(["mpirun", "--allow-run-as-root", "-n", "2", "--bind-to", "core", "--mca", "pml", "ob1", "--mca",
-                           "btl", btl, here.mpi, str(size), str(run_seconds)], line)()
+                           "btl", btl, here.mpi, str(size), str(run_seconds)], line + " median" if by_median else line)()
 
 
 def mpi_collective(library, operation, size, ranks, over="shm", extra=()):

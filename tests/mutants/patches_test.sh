@@ -30,4 +30,10 @@ done
     status=1
 }
 [ "$status" = 0 ] && echo "ok every planted fault applies"
+if said=$(tests/mutants/refresh no_such_fault 2>&1) || [ "$said" != "refresh: no fault is called no_such_fault" ]; then
+    echo "not ok refresh names a fault that it does not have"
+    status=1
+else
+    echo "ok refresh names a fault that it does not have"
+fi
 exit $status
