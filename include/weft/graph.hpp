@@ -83,8 +83,10 @@ class graph {
     }
 
     /* Runs all tasks, and takes part. Throws what the first task that failed has thrown; over a
-     * view, at other processes than the task's, weft::error. */
+     * view, at other processes than the task's, weft::error. BUSY, and no effect, while it runs. */
     void run() {
+        if (runs_.exchange(true)) throw error(WEFT_ERR_BUSY, "weft::graph: the graph runs");
+        const run_end end{runs_};
         exception_ = nullptr;
         thrown_ = false;
         for (auto &one : steps_) one->forget();
@@ -98,6 +100,11 @@ class graph {
     weft_graph_t *handle() const noexcept { return graph_; }
 
   private:
+    struct run_end {
+        std::atomic<bool> &runs;
+        ~run_end() { runs = false; }
+    };
+
     struct step {
         virtual ~step() = default;
         virtual void call(weft_task_call_t *call) = 0;
@@ -122,6 +129,7 @@ class graph {
                 },
                 args);
         }
+        void forget() override { value->reset(); }
         F function;
         std::shared_ptr<std::optional<R>> value;
         std::tuple<std::shared_ptr<std::optional<In>>...> args;
@@ -206,6 +214,7 @@ class graph {
     runtime_view view_{nullptr}; /* null: the graph is of this process alone */
     weft_graph_t *graph_ = nullptr;
     std::vector<std::unique_ptr<step>> steps_;
+    std::atomic<bool> runs_{false};
     std::atomic<bool> thrown_{false};
     std::exception_ptr exception_;
 };

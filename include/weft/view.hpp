@@ -117,8 +117,16 @@ struct serializer<std::vector<T>, std::enable_if_t<!std::is_trivially_copyable<T
 
 namespace detail {
 
+/* Whether a team has these numbers, and makes of two of them what C++ makes. Not bool, whose sum
+ * is true, and not the numbers of 128 bits that gcc counts as arithmetic. */
+template <class T>
+constexpr bool is_number = std::is_same<T, float>::value || std::is_same<T, double>::value ||
+                           std::is_same<T, long double>::value ||
+                           (std::is_integral<T>::value && !std::is_same<T, bool>::value &&
+                            sizeof(T) <= 8);
+
 template <class T> constexpr weft_datatype_t datatype_of() {
-    static_assert(std::is_arithmetic<T>::value, "reductions are on numbers");
+    static_assert(is_number<T>, "a team has no type of these numbers");
     if constexpr (std::is_same<T, float>::value)
         return WEFT_FLOAT32;
     else if constexpr (std::is_same<T, double>::value)
@@ -166,8 +174,7 @@ constexpr bool is_communicator = std::is_same<T, int>::value || std::is_pointer<
 
 template <class T, class Op, class = void> constexpr bool is_known = false;
 template <class T, class Op>
-constexpr bool is_known<T, Op, std::void_t<decltype(reduction<Op>::value)>> =
-    std::is_arithmetic<T>::value;
+constexpr bool is_known<T, Op, std::void_t<decltype(reduction<Op>::value)>> = is_number<T>;
 
 /* The type and the reduction that a team has for one kind of element and function. */
 struct own_reduction {

@@ -156,6 +156,25 @@ static void graphs() {
     auto two = alone.add([](int n) { return n + 1; }, one);
     alone.run();
     MUST(two.get() == 2);
+    bool refuses = false;
+    auto third = alone.add([&](int n) { return refuses ? throw std::domain_error("no") : n + 1; }, two);
+    auto fourth = alone.add([&](int n) {
+        try {
+            alone.run(); /* it runs: refused, and no result is lost by that */
+        } catch (const weft::error &e) {
+            MUST(e.status() == WEFT_ERR_BUSY && third.has_value());
+        }
+        return n + 1;
+    }, third);
+    alone.run();
+    MUST(fourth.get() == 4);
+    refuses = true;
+    try {
+        alone.run();
+        MUST(rt.null());
+    } catch (const std::domain_error &) {
+        MUST(!third.has_value() && !fourth.has_value()); /* nor what an earlier run had */
+    }
     params.team = weft_view_team(rt.c_view());
     try {
         weft::graph together(params);
@@ -256,6 +275,11 @@ static void reductions_of_the_programs_own() {
     MUST(rt.reduce(std::array<int, 2>{1, (int)rt.rank()}, weft::maximum<std::array<int, 2>>())[1] == (int)n - 1);
     MUST(rt.reduce(rt.rank() > 0, std::logical_or<bool>()) == (n > 1));
     MUST(rt.reduce(std::vector<int>(), scaled).empty());
+    bool any = rt.reduce(true, std::plus<bool>());
+    MUST(*reinterpret_cast<unsigned char *>(&any) == 1);
+    const __int128 big = static_cast<__int128>(1) << 100;
+    MUST(rt.reduce(big + rt.rank(), std::plus<__int128>()) == big * n + n * (n - 1) / 2);
+    MUST(rt.reduce(static_cast<__float128>(0.5), std::plus<__float128>()) == 0.5 * n);
     try {
         weft::runtime_view(nullptr).reduce(1, scaled);
         MUST(n == 0);
@@ -333,7 +357,7 @@ build() {
     [ -n "$library" ] || fail "libweft.so is not built"
     ln -sf "$(realpath "$library")" "$scratch/libweft.so.0"
     export LD_LIBRARY_PATH=$scratch
-    c++ -std=c++17 -Wall -Wextra -Werror -Wno-missing-field-initializers -Iinclude -o "$scratch/program" \
+    c++ -std=gnu++17 -Wall -Wextra -Werror -Wno-missing-field-initializers -Iinclude -o "$scratch/program" \
         "$scratch/program.cpp" "$library" || fail "it does not compile"
 }
 
