@@ -20,7 +20,7 @@ static struct server {
     weft_coll_t *sum;
     struct counts {
         uint64_t questions, stops;
-    } now, mine, all; /* `mine` and `all` belong to a round while it is in progress */
+    } now, known, mine, all; /* `mine` and `all` belong to a round while it is in progress */
     int failed;
 } server;
 
@@ -41,6 +41,7 @@ static void on_closed(weft_status_t status, void *arg) {
 }
 static void on_sum(weft_status_t status, void *arg) {
     if (!must(status, "allreduce")) return;
+    server.known = server.all;
     if (server.all.stops == 0) return ev_timer_start(EV_DEFAULT, &server.next_round);
     must(weft_coll_free(server.sum), "free"); /* all members have the same sum, and end here */
     must(weft_worker_close(server.worker, &(weft_op_t){.done = on_closed}), "close");
@@ -67,7 +68,8 @@ static void on_team(weft_team_t *team, weft_status_t status, void *arg) {
 
 static void on_ask(weft_ep_t *ep, weft_am_t *am, void *arg) {
     server.now.questions++;
-    weft_am_send(ep, ANSWER, &server.all.questions, sizeof server.all.questions, NULL, 0, NULL);
+    uint64_t known = server.known.questions;
+    weft_am_send(ep, ANSWER, &known, sizeof known, NULL, 0, NULL);
 }
 static void on_stop(weft_ep_t *ep, weft_am_t *am, void *arg) {
     server.now.stops = 1;

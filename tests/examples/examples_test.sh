@@ -114,6 +114,33 @@ test_allreduce_in_a_loop() {
     wait $servers || fail "a server failed"
 }
 
+# While one is stopped the others are in the middle of a round, which writes parts of a sum into its buffer.
+test_an_answer_is_the_sum_of_a_whole_round() {
+    export WEFT_TRANSPORTS=self,tcp WEFT_LANES_CROSS_TRANSPORT=off
+    rm -f "$scratch/told"
+    timeout 120 "$bin/tools/weft-run" -n 4 "$examples/allreduce-loop" >"$scratch/told" &
+    servers=$!
+    four_listen() { [ "$(grep -c 'listening at' "$scratch/told")" = 4 ]; }
+    wait_for four_listen
+    ask() { timeout 60 "$examples/allreduce-loop" ask "$1" | cut -d' ' -f1; }
+    local uri uris=($(grep '^.3.' "$scratch/told" | grep -o 'tcp://.*') $(grep -v '^.3.' "$scratch/told" | grep -o 'tcp://.*'))
+    for uri in "${uris[@]}"; do
+        for _ in 1 2 3; do ask "$uri" >/dev/null; done
+    done
+    all_counted() { [ "$(ask "$uri")" -ge 12 ]; }
+    for uri in "${uris[@]}"; do wait_for all_counted; done
+    run=$(cat "/proc/$servers/task/$servers/children")
+    last=$(cat /proc/${run% }/task/*/children | tr ' ' '\n' | grep . | tail -1)
+    kill -STOP "$last"
+    for _ in 1 2; do # the first one also waits for the round to begin
+        for uri in "${uris[@]:1}"; do [ "$(ask "$uri")" -ge 12 ] || fail "a part of a sum"; done
+        sleep 0.3
+    done
+    kill -CONT "$last"
+    timeout 60 "$examples/allreduce-loop" stop "$uri" || fail "no server was asked to stop"
+    wait $servers || fail "a server failed"
+}
+
 # A server that dies with its 500th question, and another one at its place.
 test_a_client_goes_on_with_the_next_server() {
     rm -f "$scratch/told"
