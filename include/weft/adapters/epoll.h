@@ -40,7 +40,8 @@ static inline int weft_epoll_attach(int epoll_fd, weft_worker_t *worker, void *m
  * Removes the descriptor, within `done` of weft_worker_close, or before weft_worker_destroy. `fd`
  * is what weft_worker_fd returned with EPOLLET, and weft_worker_fd_level otherwise; call it after
  * the attach and keep the result. A report that the loop took from the kernel before may still
- * name `mark`: drop it, since the worker may be gone. Returns 0, or -1 with errno set.
+ * name `mark`: drop it, since the worker may be gone. Not in a forked child: `epoll_fd` is the
+ * parent's set there. Returns 0, or -1 with errno set.
  */
 static inline int weft_epoll_detach(int epoll_fd, int fd) {
     return epoll_ctl(epoll_fd, EPOLL_CTL_DEL, fd, NULL);

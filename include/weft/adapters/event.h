@@ -59,7 +59,7 @@ static inline struct event *weft_event_attach(struct event_base *base, weft_work
 
 /*
  * Stops watching and frees the event: within `done` of weft_worker_close, or before
- * weft_worker_destroy.
+ * weft_worker_destroy. In a forked child: after event_reinit.
  */
 static inline void weft_event_detach(struct event *watch) {
     weft_event_t *host = (weft_event_t *)event_get_callback_arg(watch);

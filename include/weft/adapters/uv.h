@@ -60,8 +60,8 @@ static inline void weft_uv_closed(uv_handle_t *handle) {
 
 /*
  * Stops watching, in the loop's thread: within `done` of weft_worker_close, or before
- * weft_worker_destroy. `detached`, which may be NULL, is called by a later turn of the loop; only
- * then the memory of `host` is free again.
+ * weft_worker_destroy. In a forked child: after uv_loop_fork. `detached`, which may be NULL, is
+ * called by a later turn of the loop; only then the memory of `host` is free again.
  */
 static inline void weft_uv_detach(weft_uv_t *host, void (*detached)(weft_uv_t *host)) {
     host->detached = detached;
