@@ -101,8 +101,8 @@ static void test_report(const char *path) {
     fclose(out);
 }
 
-/* Runs all tests, or those whose names contain argv[1]. A line per test: "ok NAME", "not ok
- * NAME", "skip NAME". */
+/* Runs all tests, or those whose names contain argv[1], of which there must be one. A line per
+ * test: "ok NAME", "not ok NAME", "skip NAME". */
 int main(int argc, char **argv) {
     static const char *const outcome[] = {"ok", "not ok", "skip"};
     volatile int failed = 0, index = 0;
@@ -119,6 +119,7 @@ int main(int argc, char **argv) {
         failed += test_result == TEST_FAILED;
     }
     test_report(getenv("XML_OUTPUT_FILE"));
-    return failed != 0;
+    if (index == 0) printf("no test has \"%s\" in its name\n", argc > 1 ? argv[1] : "");
+    return failed != 0 || index == 0;
 }
 #endif

@@ -1,5 +1,5 @@
 #!/bin/bash
-# tools/rdma-vm, with a double of the emulator in place of a machine.
+# tools/rdma-vm, with a double of the emulator in place of a machine; and tests/rdma/inside, with doubles of the tests.
 . tests/check.sh
 
 # emulator HANGS: the first HANGS machines do not start. The others say hello and end with 3.
@@ -36,6 +36,28 @@ test_a_machine_that_does_not_start_is_begun_again() {
 test_one_that_never_starts_is_given_up() {
     says 9 '125 '
     has errors "$(cat "$scratch/errors")" 'did not start in 3 s'
+}
+
+# inside ARGUMENT…: from another folder; its code, and what it says
+inside() {
+    local code=0
+    mkdir -p "$scratch/programs/tests/messages"
+    printf '#!/bin/bash\nfor i in {1..3000}; do echo "ok case_$i"; done\n' >"$scratch/programs/tests/messages/am_test"
+    chmod +x "$scratch/programs/tests/messages/am_test"
+    (root=$PWD && cd "$scratch" && TMPDIR=$scratch "$root/tests/rdma/inside" "$@") >"$scratch/said" 2>"$scratch/errors" || code=$?
+    expect "code of $*: $(cat "$scratch/errors")" $code "$wanted"
+}
+
+test_what_two_transports_say_stays_apart() {
+    wanted=0 inside programs shared messages/am_test
+    expect lines "$(sort -u "$scratch/said" | grep -cE '^ok rdma_(rc|ud) messages/am_test case_[0-9]+$')" 6000
+}
+
+test_tests_that_are_not_there_are_named() {
+    wanted=2 inside programs neither
+    has errors "$(cat "$scratch/errors")" 'no half neither'
+    wanted=1 inside none
+    has errors "$(cat "$scratch/errors")" 'none.*No such file'
 }
 
 run_tests
