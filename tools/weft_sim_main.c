@@ -92,10 +92,12 @@ static int run_hash(uint64_t seed) {
     return verdict.failed;
 }
 
+enum { MESH = 64 };
+
 static int run_large(const struct opts *opts) {
     struct plan plan;
     if (opts->mesh)
-        plan_mesh(&plan, opts->from, (uint32_t)opts->workers, 15, 4);
+        plan_mesh(&plan, opts->from, opts->workers ? (uint32_t)opts->workers : MESH, 15, 4);
     else
         plan_endpoints(&plan, opts->from, (uint32_t)opts->endpoints);
     return run_plan(opts, &plan, opts->mesh ? "mesh" : "endpoints");
@@ -115,6 +117,16 @@ static bool read_number(const char *name, int option, const char *text, uint64_t
     fprintf(stderr, "sim: --%s %s: %" PRIu64 " to %" PRIu64 "\n", name, text, range->least,
             range->most);
     return false;
+}
+
+/* What does not go together: else one of two would be run, and the other not. */
+static const char *unfit(const struct opts *opts) {
+    bool one_run = opts->one || opts->mesh || opts->many;
+    if (opts->one + opts->mesh + opts->many + opts->first > 1)
+        return "--seed, --mesh, --endpoints and --first are a run each";
+    if ((opts->trace || opts->minimise) && !one_run) return "--trace and --minimise are of one run";
+    if (opts->workers && !opts->mesh) return "--workers are those of --mesh";
+    return NULL;
 }
 
 static bool read_options(int argc, char **argv, struct opts *opts) {
@@ -150,8 +162,10 @@ static bool read_options(int argc, char **argv, struct opts *opts) {
         default: return false;
         }
     }
+    const char *why = unfit(opts);
     if (optind < argc) fprintf(stderr, "sim: %s: not understood\n", argv[optind]);
-    return optind == argc;
+    if (why) fprintf(stderr, "sim: %s\n", why);
+    return optind == argc && !why;
 }
 
 static int run_what(const struct opts *opts) {
@@ -164,7 +178,7 @@ static int run_what(const struct opts *opts) {
 
 int main(int argc, char **argv) {
     program_begin();
-    struct opts opts = {.seeds = 1000, .from = 1, .jobs = 2, .workers = 64};
+    struct opts opts = {.seeds = 1000, .from = 1, .jobs = 2};
     for (int i = 1; i < argc; i++)
         if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)
             return fputs(usage, stdout), program_end("sim", 0);

@@ -47,6 +47,11 @@ test_what_does_not_go_together_is_refused() {
     refused 2 'weft-perf: put_lat: sizes begin at 1' $tools/weft-perf --plot "$scratch/plot.svg" --test put_lat --size 0
     expect 'a file of what is refused' "$(ls "$scratch"/{tuned,plot.svg} 2>/dev/null)" ''
     refused 2 'sim: extra: not understood' $tools/weft-sim extra
+    for options in '--mesh --seed 3' '--seed 3 --endpoints 9' '--first --seed 3'; do
+        refused 2 'sim: --seed, --mesh, --endpoints and --first are a run each' $tools/weft-sim $options
+    done
+    refused 2 'sim: --trace and --minimise are of one run' $tools/weft-sim --trace --seeds 3
+    refused 2 'sim: --workers are those of --mesh' $tools/weft-sim --workers 9
     refused 2 'schedule: an argument that is no option' $tools/schedule extra
 }
 
