@@ -24,6 +24,14 @@ struct test {
 static struct test *test_first, **test_last = &test_first;
 static jmp_buf test_out;
 static int test_result;
+static _Thread_local bool test_runs_here; /* this thread runs the tests */
+
+/* There is no way out for a thread that a test started: it ends the program. */
+static inline _Noreturn void test_end(int result) {
+    if (!test_runs_here) abort();
+    test_result = result;
+    longjmp(test_out, 1);
+}
 
 #define TEST(name_)                                                   \
     static void name_(void);                                          \
@@ -38,8 +46,7 @@ static int test_result;
     do {                                                        \
         if (!(cond)) {                                          \
             printf("  %s:%d: %s\n", __FILE__, __LINE__, #cond); \
-            test_result = TEST_FAILED;                          \
-            longjmp(test_out, 1);                               \
+            test_end(TEST_FAILED);                              \
         }                                                       \
     } while (0)
 #define CHECK_EQ(a, b)                                                                          \
@@ -48,16 +55,14 @@ static int test_result;
         if (check_a != check_b) {                                                               \
             printf("  %s:%d: %s is %lld, not %s (%lld)\n", __FILE__, __LINE__, #a, check_a, #b, \
                    check_b);                                                                    \
-            test_result = TEST_FAILED;                                                          \
-            longjmp(test_out, 1);                                                               \
+            test_end(TEST_FAILED);                                                              \
         }                                                                                       \
     } while (0)
 /* The reason must stand in tests/skips.txt. */
 #define SKIP(reason)                       \
     do {                                   \
         printf("  skipped: %s\n", reason); \
-        test_result = TEST_SKIPPED;        \
-        longjmp(test_out, 1);              \
+        test_end(TEST_SKIPPED);            \
     } while (0)
 
 enum { TEST_DESCRIPTORS = 16384 };
@@ -107,6 +112,7 @@ int main(int argc, char **argv) {
     static const char *const outcome[] = {"ok", "not ok", "skip"};
     volatile int failed = 0, index = 0;
     setvbuf(stdout, NULL, _IOLBF, 0);
+    test_runs_here = true;
     test_permit_descriptors();
     for (struct test *volatile t = test_first; t; t = t->next) {
         t->result = TEST_LEFT_OUT;

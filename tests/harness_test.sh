@@ -5,7 +5,7 @@
 # program BODY: compiles a test program of these cases
 program() {
     printf '#include <tests/harness.h>\n%s\n' "$1" >"$scratch/a_test.c"
-    ${CC:-cc} -std=gnu11 -D_GNU_SOURCE= -I. -o "$scratch/a_test" "$scratch/a_test.c"
+    ${CC:-cc} -std=gnu11 -D_GNU_SOURCE= -I. -pthread -o "$scratch/a_test" "$scratch/a_test.c"
 }
 
 # says CODE OUTPUT ARGUMENT…
@@ -23,6 +23,14 @@ TEST(left_out) { SKIP("it rains"); }'
     says 1 "$(printf '%s\n' 'ok good' "  $scratch/a_test.c:3: 2 is 2, not 3 (3)" 'not ok bad' '  skipped: it rains' 'skip left_out')"
     says 0 'ok good' good
     says 0 $'  skipped: it rains\nskip left_out' out
+}
+
+test_a_check_that_fails_on_another_thread_ends_the_program() {
+    program '#include <pthread.h>
+static void *check(void *arg) { CHECK(arg); return NULL; }
+TEST(good) {}
+TEST(bad) { pthread_t t; pthread_create(&t, NULL, check, NULL); pthread_join(t, NULL); }'
+    says 134 "$(printf '%s\n' 'ok good' "  $scratch/a_test.c:3: arg")"
 }
 
 test_a_name_that_no_case_has_is_a_failure() {
