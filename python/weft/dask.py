@@ -165,6 +165,15 @@ class Weft(Comm):
         return {}
 
 
+def _seen_as(frames: list[Any]) -> str:
+    """How the listener sees this side: its first message. A listener that is none of this scheme sends another."""
+    try:
+        (frame,) = frames
+        return str(frame, "ascii")
+    except (TypeError, ValueError) as error:
+        raise CommClosedError("the listener is not one of weft:// in Dask") from error
+
+
 class WeftConnector(Connector):
     async def connect(self, address: str, deserialize: bool = True, **connection_args: Any) -> Weft:
         _refuse_tls(connection_args)
@@ -175,8 +184,7 @@ class WeftConnector(Connector):
         shared = _join(asyncio.get_running_loop())
         try:
             ep = await shared.worker.connect((host, port))
-            # The first message is how the listener sees this side.
-            seen_as = str((await ep.recv_frames())[0], "ascii")
+            seen_as = _seen_as(await ep.recv_frames())
         except errors.AddressError as error:
             shared.leave(asyncio.get_running_loop())
             raise ValueError(str(error)) from error

@@ -54,6 +54,19 @@ class Comms(unittest.IsolatedAsyncioTestCase):
         self.assertTrue(a.closed() and b.closed())
         await b.close()
 
+    async def test_a_listener_of_another_kind_is_an_os_error(self):
+        worker = weft.Worker(settings={"tcp.insecure": "yes"})
+        for frames in ([], [b"\xff"], [b"127.0.0.1:1", b"more"]):
+            async def greet(ep):
+                await ep.send_frames(frames)
+                await asyncio.Event().wait()
+
+            listener = worker.listen(greet)
+            with self.assertRaisesRegex(OSError, "not one of weft://"):
+                await WeftBackend().get_connector().connect("127.0.0.1:%d" % listener.port)
+            listener.close()
+        await worker.close()
+
     async def test_addresses_are_real_and_each_others(self):
         a, b = await pair()
         self.assertEqual((a.peer_address, a.local_address), (b.local_address, b.peer_address))
