@@ -22,4 +22,19 @@ test_a_small_mesh_comes_to_rest() {
     expect ends "$($sim --mesh --workers 8 | grep -o '^mesh: ok')" 'mesh: ok'
 }
 
+test_its_processes_do_not_outlive_it() {
+    $sim --seeds 1000000 --jobs 2 >/dev/null &
+    local pid=$! children
+    wait_for eval "[ \$(pgrep -c -P $pid) = 2 ]"
+    children=$(pgrep -P $pid)
+    kill -KILL $pid
+    wait $pid || true
+    wait_for is_gone $children
+}
+
+is_gone() {
+    local pid
+    for pid; do case $(sed 's/.*) //' "/proc/$pid/stat" 2>/dev/null) in '' | Z*) ;; *) return 1 ;; esac; done
+}
+
 run_tests

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -15,6 +16,17 @@ void *apart_shared(size_t size) {
     void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED) abort();
     return memory;
+}
+
+pid_t apart_fork(void) {
+    pid_t parent = getpid();
+    fflush(stdout);
+    pid_t child = fork();
+    if (child < 0) abort();
+    if (child > 0) return child;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent) _exit(1); /* it ended before the line above */
+    return 0;
 }
 
 /* Of its own time, not of the clock's: the machine may be busy. */
@@ -39,9 +51,7 @@ void apart_run(const struct plan *plan, struct verdict *verdict) {
     int status;
     if (!shared) shared = apart_shared(sizeof *shared);
     memset(shared, 0, sizeof *shared);
-    fflush(stdout);
-    pid_t child = fork();
-    if (child < 0) abort();
+    pid_t child = apart_fork();
     if (child == 0) {
         apart_alarm(A_HANG_S);
         world_run(plan, shared, NULL);

@@ -4,6 +4,11 @@
 
 #include "world.h"
 
+#include <sys/types.h>
+
+/* As fork(), and the child ends with its parent. It gives up where there can be no more processes. */
+pid_t apart_fork(void);
+
 /* One run in a process of its own. */
 void apart_run(const struct plan *plan, struct verdict *verdict);
 

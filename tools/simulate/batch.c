@@ -64,9 +64,7 @@ static void run_one(uint64_t seed, struct tally *tally) {
 
 static pid_t begin_batch(const struct batch *batch, unsigned job, uint64_t from,
                          struct tally *tally) {
-    fflush(stdout);
-    pid_t child = fork();
-    if (child < 0) abort();
+    pid_t child = apart_fork();
     if (child) return child;
     for (uint64_t seed = from; seed < batch->from + batch->n; seed += batch->jobs)
         run_one(seed, tally);

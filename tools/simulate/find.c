@@ -36,9 +36,7 @@ static void look_for(uint64_t from, uint64_t n, struct finding *finding) {
 bool find_first(uint64_t from, uint64_t n) {
     struct finding *finding = apart_shared(sizeof *finding);
     int status;
-    fflush(stdout);
-    pid_t child = fork();
-    if (child < 0) abort();
+    pid_t child = apart_fork();
     if (!child) {
         if (!freopen("/dev/null", "w", stderr)) abort(); /* assertions print much */
         look_for(from, n, finding);
