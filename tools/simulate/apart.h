@@ -6,7 +6,7 @@
 
 #include <sys/types.h>
 
-/* As fork(), and the child ends with its parent. It gives up where there can be no more processes. */
+/* As fork(), and the child ends with its parent. Aborts where there can be no more processes. */
 pid_t apart_fork(void);
 
 /* One run in a process of its own. */
