@@ -1,10 +1,12 @@
 #include "leases.h"
 
 #include "key_hash.h"
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
-enum { BUCKETS = 1024, MOST = 4096 };
+enum { BUCKETS = 1024, MOST = 4096, SHARE = 4 };
 
 struct lease {
     struct lease *next;          /* of its bucket */
@@ -79,6 +81,13 @@ static weft_status_t add(struct leases *leases, const void *key, size_t key_len,
     return WEFT_OK;
 }
 
+/* Each has a descriptor, of which the server's ordinary clients need one each, too. */
+static unsigned most(void) {
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) < 0 || limit.rlim_cur / SHARE >= MOST) return MOST;
+    return limit.rlim_cur < 2 * SHARE ? 1 : (unsigned)(limit.rlim_cur / SHARE);
+}
+
 weft_status_t leases_give(struct leases *leases, const void *key, size_t key_len, const void *value,
                           size_t len, uint64_t *address_p, void *packed, size_t *packed_len_p) {
     weft_mem_info_t info;
@@ -89,7 +98,8 @@ weft_status_t leases_give(struct leases *leases, const void *key, size_t key_len
     if (st == WEFT_OK) st = weft_mem_pack(mem, packed, packed_len_p);
     if (st < 0) return st;
     *address_p = (uint64_t)(uintptr_t)info.base;
-    while (leases->n > MOST) leases_end(leases, leases->oldest->key, leases->oldest->key_len);
+    unsigned left = known ? leases->n : most();
+    while (leases->n > left) leases_end(leases, leases->oldest->key, leases->oldest->key_len);
     return WEFT_OK;
 }
 

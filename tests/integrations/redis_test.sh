@@ -186,6 +186,15 @@ test_a_lease_ends_when_its_key_goes_with_others() {
     has leases "$(redis weft.info)" 'leases:0'
 }
 
+# Each lease has one. Of 240 the rest is for ordinary clients.
+test_leases_leave_descriptors_to_ordinary_clients() {
+    ulimit -n 240
+    begin
+    for i in {1..80}; do redis set "k$i" v >/dev/null && weft read "k$i" >/dev/null; done
+    has leases "$(redis weft.info)" 'leases:60 leases_ended:20'
+    expect newest "$(weft read k80)" v
+}
+
 # As ordinary clients are: the server's own calls would do it.
 test_what_the_server_refuses_is_rejected() {
     begin
