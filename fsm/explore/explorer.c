@@ -30,12 +30,14 @@ struct exploration {
     uint32_t (*edge)[2];
     size_t n_edges, room_edges;
     struct live live;
+    struct fsm_trace trace; /* of one move */
     bool memory_out;
+    const char *cut; /* why something that may happen was not followed, or NULL */
 
     /* What the last step did. */
     unsigned event, culprit, broken_event;
     enum fsm_verb broken;
-    const char *dead;
+    const struct fsm_trace_step *dead; /* came to a dead cell */
     char sent[400];
 };
 
@@ -57,10 +59,18 @@ static bool same_message(const struct explore_message *a, const struct explore_m
     return memcmp(a, b, sizeof *a) == 0;
 }
 
+/* Does a message have bytes that the model does not keep? */
+static bool has_more_than(const struct explore_message *msg, unsigned payload) {
+    for (unsigned i = payload ? payload : EXPLORE_PAYLOAD; i < EXPLORE_PAYLOAD; i++)
+        if (msg->payload[i]) return true;
+    return false;
+}
+
 static void enqueue(struct exploration *x, const struct explore_message *msg) {
     struct explore_world *w = &x->live.world;
     unsigned queued = 0;
     if ((w->hostile | w->out) >> msg->to & 1) return;
+    if (has_more_than(msg, x->model->payload)) x->cut = "a message has more bytes than the model's";
     for (unsigned i = 0; i < w->n_messages; i++) {
         if (x->model->channel.soup && same_message(&w->message[i], msg)) return;
         queued += w->message[i].from == msg->from && w->message[i].to == msg->to;
@@ -125,11 +135,22 @@ void explore_drop(struct explore_world *w, unsigned peer, bool from) {
 
 /* ---- moves ----------------------------------------------------------------------------------- */
 
-static const char *dead_reason(const struct fsm *m, unsigned event) {
-    const struct fsm_machine *machine = m->port->machine;
-    for (unsigned i = 0; i < machine->n_dead; i++)
-        if (machine->dead[i].event == event && machine->dead[i].state == m->state)
-            return machine->dead[i].why;
+static const char *dead_reason(const struct fsm_trace_step *s) {
+    for (unsigned i = 0; i < s->machine->n_dead; i++)
+        if (s->machine->dead[i].event == s->event && s->machine->dead[i].state == s->from)
+            return s->machine->dead[i].why;
+    return NULL;
+}
+
+/* The first step of a move that came to a dead cell, held events included. What a hostile peer may
+ * not say is no claim about the cell. */
+static const struct fsm_trace_step *dead_step(const struct exploration *x) {
+    unsigned n = x->trace.count < FSM_TRACE_STEPS ? (unsigned)x->trace.count : FSM_TRACE_STEPS;
+    for (unsigned i = 0; i < n; i++) {
+        const struct fsm_trace_step *s = &x->trace.step[i];
+        if (s->verb == FSM_VIOL && x->live.world.hostile) continue;
+        if (dead_reason(s)) return s;
+    }
     return NULL;
 }
 
@@ -137,12 +158,10 @@ static void step_state(struct exploration *x, unsigned peer, unsigned event) {
     struct explore_world *w = &x->live.world;
     struct fsm *m = w->peer[peer];
     x->event = event;
-    x->dead = dead_reason(m, event);
-    if (x->dead) x->culprit = peer, x->broken_event = event;
     /* else `receive` has met a fault in another machine */
     if (x->broken == FSM_NO_CELL) weft__fsm_step(m, event);
     if (x->broken != FSM_VIOL || !w->hostile) return;
-    x->broken = FSM_NO_CELL, x->dead = NULL;
+    x->broken = FSM_NO_CELL;
     if (x->model->role[peer]->after_violation) {
         weft__fsm_step(m, x->model->role[peer]->after_violation - 1u);
     } else {
@@ -186,7 +205,7 @@ static bool make_lie(struct exploration *x, struct move move, struct explore_mes
 static void apply(struct exploration *x, struct move move) {
     struct explore_world *w = &x->live.world;
     struct explore_message msg;
-    x->broken = FSM_NO_CELL, x->dead = NULL, x->sent[0] = '\0';
+    x->broken = FSM_NO_CELL, x->sent[0] = '\0', x->trace.count = 0;
     current = x;
     switch (move.kind) {
     case MOVE_LOCAL: do_local(x, move.peer, move.index); break;
@@ -205,6 +224,7 @@ static void apply(struct exploration *x, struct move move) {
         x->event = msg.event;
         if (move.kind != MOVE_LOSE) recv_msg(x, &msg);
     }
+    x->dead = dead_step(x);
     current = NULL;
 }
 
@@ -250,16 +270,20 @@ static unsigned message_moves(const struct exploration *x, struct move *moves) {
     return n;
 }
 
+/* More than fits is no silent bound: what is left out cuts the exploration. */
 static unsigned lie_moves(struct exploration *x, unsigned peer, struct move *moves, unsigned room) {
     const struct fsm_machine *machine = x->model->role[peer]->machine;
     struct explore_message msg;
     unsigned n = 0;
     if (x->model->listens && !x->model->listens(&x->live.world, peer)) return 0;
     for (unsigned event = 0; event < machine->n_events; event++)
-        for (unsigned choice = 0; machine->from_peer >> event & 1 && n < room; choice++) {
+        for (unsigned choice = 0; machine->from_peer >> event & 1 && !x->cut; choice++) {
             struct move move = {MOVE_LIE, peer, event, choice};
-            if (!make_lie(x, move, &msg)) break;
-            moves[n++] = move;
+            if (choice <= UINT8_MAX && !make_lie(x, move, &msg)) break;
+            if (choice > UINT8_MAX || n == room)
+                x->cut = "a liar has more to send than is followed";
+            else
+                moves[n++] = move;
         }
     return n;
 }
@@ -416,8 +440,8 @@ static bool check_step(struct exploration *x, uint32_t node, struct move move) {
                       x->broken == FSM_VIOL ? "violation among honest peers"
                                             : "bug that is reached");
     if (x->dead)
-        return refute(x, node, move, "%s: %s came to a dead cell (\"%s\")", machine->name, event,
-                      x->dead);
+        return refute(x, node, move, "%s: %s came to a dead cell (\"%s\")", x->dead->machine->name,
+                      x->dead->machine->event_name[x->dead->event], dead_reason(x->dead));
     const char *broken = x->model->invariant ? x->model->invariant(w) : NULL;
     return !broken || refute(x, node, move, "broken: %s", broken);
 }
@@ -496,12 +520,14 @@ static bool search(struct exploration *x) {
     keep_state(x, 0, (struct move){0}, &is_new);
     if (x->memory_out) return true;
     if (broken) return refute(x, 0, (struct move){0}, "broken at the start: %s", broken);
-    for (uint32_t i = 0; i < x->n && x->n < x->max && !x->memory_out; i++) {
+    for (uint32_t i = 0; i < x->n && x->n < x->max && !x->memory_out && !x->cut; i++) {
         if (!visit(x, i)) return false;
         if (i == last && x->n > i + 1) last = x->n - 1, x->result->depth++;
     }
-    x->result->complete = x->n < x->max && !x->memory_out;
-    return !x->model->agreed || !x->result->complete || check_agreed(x);
+    bool all = x->n < x->max && !x->memory_out && !x->cut;
+    bool holds = !x->model->agreed || !all || check_agreed(x);
+    x->result->complete = all && !x->memory_out;
+    return holds;
 }
 
 static bool fits_state(const struct explore_model *model) {
@@ -526,13 +552,14 @@ bool explore(const struct explore_model *model, struct explore_result *result) {
     x->model = model, x->result = result, x->size = stats_size(model);
     x->max = model->max_states ? model->max_states : 1000000;
     bool counted = weft__fsm_coverage(true);
-    struct fsm_trace *trace = fsm_trace_use(NULL);
+    struct fsm_trace *trace = fsm_trace_use(&x->trace);
     result->ok = search(x);
     fsm_trace_use(trace);
     weft__fsm_coverage(counted);
     result->states = x->n;
     if (result->ok && !result->complete)
-        snprintf(result->why, sizeof result->why, "not all states were visited");
+        snprintf(result->why, sizeof result->why, "not all states were visited%s%s",
+                 x->cut ? ": " : "", x->cut ? x->cut : "");
     result->ok = result->ok && result->complete;
     free(x->kept), free(x->nodes), free(x->table), free(x->edge), free(x);
     return result->ok;

@@ -6,9 +6,9 @@
  * delivery of a message, its loss or its repetition, or, from a hostile peer, any message at all. A
  * move runs the shipped weft__fsm_step with a port of the explorer's, which writes effects down: a
  * message enters the channel, a timer is armed, the user is notified. What must hold: no BUG cell
- * and no dead cell is hit; no VIOL cell, unless a peer is hostile; the invariant in every state;
- * and from every state one that is `agreed` stays reachable. The shortest way to a fault is
- * reported.
+ * and no dead cell is hit, by held events neither; no VIOL cell, unless a peer is hostile; the
+ * invariant in every state; and from every state one that is `agreed` stays reachable. The shortest
+ * way to a fault is reported.
  *
  *     static const struct explore_effect effects[FOO_N_EFFECTS] = {
  *         [FOO_FX_SEND_HELLO] = {EXPLORE_SEND, FOO_EV_HELLO},   the peer gets HELLO, sooner, later,
@@ -135,7 +135,8 @@ struct explore_model {
     bool equal_peers; /* peers of one role may change places: their structs name no peer */
     uint8_t hostile;  /* bits: peers that say anything at any time, and whose machine is not run */
     struct explore_channel channel;
-    /* bytes that messages have; 0: EXPLORE_PAYLOAD. What is fewer takes less memory. */
+    /* bytes that messages have; 0: EXPLORE_PAYLOAD. What is fewer takes less memory. Bytes beyond it
+     * must be 0: an exploration in which one is not is incomplete. */
     uint8_t payload;
     unsigned max_states; /* 0: a million */
 
@@ -147,8 +148,8 @@ struct explore_model {
     bool (*recv_msg)(struct fsm *to, const struct explore_message *msg, unsigned *event_p);
     /* False: what comes to this peer waits, lies too. NULL: all listen always. */
     bool (*listens)(const struct explore_world *w, unsigned peer);
-    /* Payload number `choice` of a lie; false: there are no more. NULL: `receive` is not asked, the
-     * event comes as it is. */
+    /* Payload number `choice` of a lie, of 256 at most; false: there are no more. NULL: `receive` is
+     * not asked, the event comes as it is. */
     bool (*lie)(const struct fsm *to, unsigned choice, struct explore_message *msg);
 
     const char *(*invariant)(const struct explore_world *w); /* what is broken, or NULL */
@@ -158,7 +159,7 @@ struct explore_model {
 
 struct explore_result {
     bool ok;
-    bool complete; /* every state was visited */
+    bool complete; /* every state was visited, by all but `truncated` moves */
     unsigned states, moves, depth;
     unsigned truncated; /* moves not followed because the channel was full */
     char why[200];      /* what is wrong */
@@ -179,9 +180,9 @@ unsigned explore_unreached(const struct fsm_machine *machine, FILE *out);
 
 /*
  * The model as Promela: the same tables, moves and soup, so that spin stores as many states. For
- * two peers without payloads, callbacks and channels other than soup. `invariant` is a Promela
- * expression over state[peer] and notified[peer * N_EFFECTS + FX_name]. Returns false when the
- * model is not of that kind.
+ * two peers without payloads, callbacks, timers that are armed at the start, and channels other
+ * than soup. `invariant` is a Promela expression over state[peer] and
+ * notified[peer * N_EFFECTS + FX_name]. Returns false when the model is not of that kind.
  */
 bool weft__explore_promela(const struct explore_model *model, const char *invariant, FILE *out);
 

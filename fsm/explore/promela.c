@@ -36,11 +36,13 @@ static bool can_be_printed(const struct explore_model *model) {
     const struct explore_role *role = model->role[0];
     if (model->n_peers != 2 || model->role[1] != role || model->equal_peers || model->hostile)
         return false;
-    if (!model->channel.soup || model->send_msg || model->recv_msg || role->init ||
-        role->size > EXPLORE_STRUCT)
+    if (!model->channel.soup || model->send_msg || model->recv_msg || model->listens ||
+        role->init || role->size > EXPLORE_STRUCT)
         return false;
     for (unsigned i = 0; i < role->n_locals; i++)
-        if (role->locals[i].when || role->locals[i].before || role->locals[i].after) return false;
+        if (role->locals[i].when || role->locals[i].before || role->locals[i].after ||
+            role->locals[i].at_start)
+            return false;
     for (unsigned i = 0; i < (unsigned)role->machine->n_events * role->machine->n_states; i++)
         if (role->machine->cells[i].verb == FSM_HOLD) return false;
     return true;

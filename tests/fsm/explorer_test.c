@@ -139,6 +139,52 @@ TEST(a_dead_cell_is_asserted) {
                      "A:OPEN A:CLOSE B:FIN"));
 }
 
+/* CLOSE comes in DIAL only, and waits there. What comes of it later is a step as any other. */
+TEST(a_dead_cell_is_asserted_of_held_events_too) {
+    static const struct explore_local users[] = {
+        {.event = EXAMPLE_EV_OPEN, .budget = 1, .states = 1 << EXAMPLE_IDLE},
+        {.event = EXAMPLE_EV_CLOSE, .budget = 1, .states = 1 << EXAMPLE_DIAL}};
+    static const struct fsm_dead dead[] = {{EXAMPLE_EV_CLOSE, EXAMPLE_READY, "none comes there"}};
+    struct fsm_machine claims =
+        *with_cell(EXAMPLE_EV_CLOSE, EXAMPLE_DIAL, (struct fsm_cell){FSM_HOLD, 0, 0});
+    example_model(&e, &claims);
+    e.role.locals = users, e.role.n_locals = 2;
+    e.model.invariant = NULL, e.model.agreed = NULL;
+    CHECK(holds(&e.model));
+    claims.dead = dead, claims.n_dead = 1;
+    CHECK(!explore(&e.model, &result));
+    CHECK(strcmp(result.why, "example: CLOSE came to a dead cell (\"none comes there\")") == 0);
+    CHECK(strcmp(result.trace, "A:OPEN A:CLOSE B:OPEN A:HELLO") == 0);
+}
+
+/* ---- what is not followed is not called explored */
+
+static bool lies_without_end(const struct fsm *to, unsigned choice, struct explore_message *msg) {
+    return true;
+}
+
+TEST(a_liar_that_has_more_to_send_than_is_followed_is_reported) {
+    example_model(&e, &weft__example_machine);
+    e.model.hostile = 2, e.model.agreed = NULL, e.model.lie = lies_without_end;
+    CHECK(!explore(&e.model, &result));
+    CHECK(!result.complete);
+}
+
+static bool sends_two_bytes(const struct fsm *from, unsigned effect, struct explore_message *msg) {
+    msg->payload[1] = (uint8_t)(1 + from->state);
+    return true;
+}
+
+TEST(a_payload_that_is_longer_than_what_is_kept_is_reported) {
+    example_model(&e, &weft__example_machine);
+    example_queues(&e);
+    e.model.send_msg = sends_two_bytes, e.model.payload = 2;
+    CHECK(holds(&e.model));
+    e.model.payload = 1;
+    CHECK(!explore(&e.model, &result));
+    CHECK(!result.complete);
+}
+
 /* ---- queues: first in first out, with budgets */
 
 TEST(a_queue_without_faults_keeps_order) {

@@ -77,3 +77,23 @@ TEST(spin_refutes_the_draft_that_forgets_to_notify_up) {
     CHECK(spin(&states, &errors));
     CHECK_EQ(errors, 1);
 }
+
+static bool listens(const struct explore_world *w, unsigned peer) {
+    return peer == 0;
+}
+
+/* What spin would leave out or add is not printed. */
+TEST(a_model_of_another_kind_is_refused) {
+    struct explore_local at_start[] = {plain_locals[0], plain_locals[2]};
+    char text[8];
+    FILE *out = fmemopen(text, sizeof text, "w");
+    CHECK(out != NULL);
+    at_start[1].armed = at_start[1].at_start = true;
+    plain_model(&weft__example_machine);
+    e.model.listens = listens;
+    CHECK(!weft__explore_promela(&e.model, example_invariant, out));
+    plain_model(&weft__example_machine);
+    e.role.locals = at_start, e.role.n_locals = 2;
+    CHECK(!weft__explore_promela(&e.model, example_invariant, out));
+    fclose(out);
+}
