@@ -88,11 +88,11 @@ void weft__build_REDUCE_chain(struct schedule *s) {
             ready = reduced[slot] = weft__add_reduce(s, sum, room, AT(SRC, at), len, AFTER(got));
             weft__reads_alone(s, got, ready);
         }
-        uint32_t peer = rank < last ? rank + 1 : shape->root,
-                 from = rank < last ? tag : tag | 1 << 20;
-        if (!ends) gone = sent[slot] = weft__add_send(s, peer, from, sum, len, AFTER(ready));
+        /* The last one's send to the root is along no link of the chain. */
+        uint32_t peer = rank < last ? rank + 1 : shape->root;
+        if (!ends) gone = sent[slot] = weft__add_send(s, peer, tag, sum, len, AFTER(ready));
         if (rank == shape->root && rank != last)
-            weft__add_recv(s, last, tag | 1 << 20, AT(DST, at), len, AFTER(ready, gone));
+            weft__add_recv(s, last, tag, AT(DST, at), len, AFTER(ready, gone));
     }
     if (rank > 0) s->scratch = WINDOW * segment;
 }

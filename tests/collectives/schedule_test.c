@@ -364,6 +364,20 @@ TEST(scratch_memory_of_a_linear_reduce_grows_with_the_team_up_to_five_vectors) {
         }
 }
 
+/* The root gets as many segments as there are by tags that differ, more than a million of them. */
+TEST(a_chain_of_more_than_a_million_segments_has_a_tag_for_each) {
+    enum { SEGMENT = 64, SEGMENTS = (1 << 20) + 3 };
+    struct coll_shape shape = of(ALGORITHM_REDUCE_chain, 2, SEGMENTS).shape;
+    struct schedule *s;
+    uint32_t next = 0;
+    shape.width = shape.segment = SEGMENT;
+    CHECK_EQ(weft__schedule_build(NULL, ALGORITHM_REDUCE_chain, &shape, &s), WEFT_OK);
+    for (uint32_t i = 0; i < s->n_steps; i++)
+        if (s->step[i].verb == STEP_RECV) CHECK_EQ(s->step[i].tag, next++);
+    CHECK_EQ(next, SEGMENTS);
+    talloc_free(s);
+}
+
 /* ---- the checker itself: a proof that cannot fail proves nothing ----------------------------- */
 
 static enum coll_algorithm poisoned;
