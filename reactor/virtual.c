@@ -91,10 +91,9 @@ bool weft__clock_run(struct reactor_clock *clock, bool (*until)(void *arg), void
                 ; /* what is due at the very end */
             return until && until(arg);
         }
-        if (!turn_till(clock, limit) && limit != UINT64_MAX)
-            clock->now = limit; /* nothing is left: it just passes */
-        else if (!clock->first)
-            return false;
+        if (turn_till(clock, limit)) continue;
+        if (limit == UINT64_MAX) return false;
+        clock->now = limit; /* nothing is left: it just passes */
     }
     return true;
 }

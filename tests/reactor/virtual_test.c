@@ -127,6 +127,8 @@ TEST(run_ends_when_it_holds_or_the_time_is_up) {
     CHECK(!weft__clock_run(world.clock, never, NULL, 5000000));
     CHECK(weft__clock_now(world.clock) >= begin + 5000000);
     CHECK(!weft__clock_turn(world.clock));
+    /* and without an end it is no use to wait */
+    CHECK(!weft__clock_run(world.clock, never, NULL, UINT64_MAX));
     close_world(&world);
 }
 
