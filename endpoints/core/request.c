@@ -154,7 +154,7 @@ static weft_status_t check_descriptor(const struct weft_request *req, const weft
     return st == WEFT_OK && req->kind->moves_none ? weft__check_no_layout(op) : st;
 }
 
-static weft_status_t start_deadline(struct weft_request *req, uint64_t after_ms) {
+weft_status_t weft__request_start_deadline(struct weft_request *req, uint64_t after_ms) {
     if (!after_ms) return WEFT_OK;
     uint64_t at = weft__now(req->worker->reactor) + after_ms * NS_PER_MS;
     return weft__timer_start(req->worker->reactor, &req->deadline, at);
@@ -174,7 +174,7 @@ static void take_descriptor(struct weft_request *req, const weft_op_t *op) {
 weft_status_t weft__request_accept(struct weft_request *req, struct weft_ep *ep,
                                    const weft_op_t *op) {
     weft_status_t st = op ? check_descriptor(req, op) : WEFT_OK;
-    if (st == WEFT_OK && op) st = start_deadline(req, op->deadline_ms);
+    if (st == WEFT_OK && op) st = weft__request_start_deadline(req, op->deadline_ms);
     if (st < 0) {
         weft__request_discard(req);
         return st;

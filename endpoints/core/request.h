@@ -206,6 +206,9 @@ weft_status_t weft__request_name(struct weft_request *req);
 weft_status_t weft__request_reserve_name(struct weft_worker *worker);
 /* What a peer still says of it is of no request. */
 void weft__request_forget_name(struct weft_request *req);
+/* Its deadline, for a request that must not fail once it has begun; weft__request_accept may set it
+ * again. 0: none. */
+weft_status_t weft__request_start_deadline(struct weft_request *req, uint64_t after_ms);
 /* Accepts the operation with its endpoint (may be NULL), descriptor and deadline. Returns
  * WEFT_IN_PROGRESS. On an error the request is discarded. */
 weft_status_t weft__request_accept(struct weft_request *req, struct weft_ep *ep,

@@ -207,6 +207,9 @@ static weft_status_t receive_stream(struct weft_ep *ep, const weft_iov_t *iov, s
     struct weft_request *req = s ? weft__request_new(ep->worker, &receive_kind) : NULL;
     if (!req) return WEFT_ERR_NO_MEMORY;
     st = weft__request_memory(req, iov, n_iov, op, true);
+    /* What it takes of the stream cannot be given back. */
+    if (st == WEFT_OK && op && op->flags & WEFT_STREAM_WAIT_ALL)
+        st = weft__request_start_deadline(req, op->deadline_ms);
     if (st == WEFT_OK && req->len) {
         req->match.len_p = len_p;
         req->send.flags = op ? op->flags : 0;

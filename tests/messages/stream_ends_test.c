@@ -1,5 +1,8 @@
 /* How streams end: cancelled, closed at either side, lost; and what was received of them by
  * then. */
+#include <base/alloc.h>
+#include <base/counters.h>
+#include <endpoints/core/worker.h>
 #include <tests/support/streams.h>
 
 TEST_EACH(cancelled_receives_leave_the_bytes_to_others) {
@@ -31,6 +34,37 @@ TEST_EACH(cancelled_receives_leave_the_bytes_to_others) {
     UNTIL(&t, ended(st, &rest));
     CHECK(len[0] == 9 && are_bytes(in, 14, 9));
     for (int i = 0; i < 3; i++) CHECK_EQ(c[i].calls, 1);
+    two_down(&t);
+}
+
+/* A receive that was not posted has taken nothing of the stream. */
+TEST_EACH(a_receive_without_memory_for_its_deadline_leaves_the_bytes) {
+    enum { TIMERS = 2000 };
+    static struct timer timer[TIMERS];
+    struct two t;
+    struct tally ready = {0};
+    unsigned n = 0;
+    size_t len;
+    write_bytes(out, 0, 14);
+    two_up(&t, transport);
+    weft_op_t all = {
+        .done = tally, .arg = &ready, .flags = WEFT_STREAM_WAIT_ALL, .deadline_ms = 60000};
+    CHECK_EQ(weft_stream_recv(t.back, ONE(in, 4), &len, &all), WEFT_IN_PROGRESS);
+    CHECK_EQ(weft_stream_send(t.ep, ONE(out, 4), NULL), WEFT_OK);
+    UNTIL(&t, ready.calls == 1); /* its memory is used again */
+    CHECK_EQ(weft_stream_send(t.ep, ONE(out + 4, 10), NULL), WEFT_OK);
+    weft_worker_t *b = two_b(&t);
+    UNTIL(&t, b->count->stream_in == 14);
+    struct reactor *r = b->reactor;
+    while (weft__timer_is_at_hand(r))
+        CHECK_EQ(weft__timer_start(r, &timer[n++], weft__now(r) + 600 * NS_PER_S), 0);
+    (void)weft__alloc_fail_at(1);
+    CHECK_EQ(weft_stream_recv(t.back, ONE(in, 20), &len, &all), WEFT_ERR_NO_MEMORY);
+    CHECK_EQ(weft__alloc_fail_at(0), 1);
+    CHECK_EQ(len, 0);
+    CHECK_EQ(weft_stream_recv(t.back, ONE(in, 10), &len, &all), WEFT_OK);
+    CHECK(len == 10 && are_bytes(in, 4, 10));
+    while (n > 0) weft__timer_stop(r, &timer[--n]);
     two_down(&t);
 }
 
