@@ -236,6 +236,109 @@ TEST(requests_of_a_lane_end_once_though_its_device_came_back_with_other_queues) 
         end();
     }
 }
+
+static void gone(struct completion *completion, weft_status_t status) {
+    n_over++;
+}
+
+/* A queue pair of the program goes from lane to lane, and the queue may still hold what it reported
+ * of the one before. */
+TEST(a_completion_of_an_earlier_lane_of_a_queue_pair_is_none_of_the_next) {
+    enum { REQUESTS = 3 };
+    static const uint32_t stale[] = {REQUESTS, 100, UINT32_MAX, UINT32_C(1) << 31};
+    struct completion completion = {gone, REQUESTS, WEFT_OK};
+    begin();
+    n_over = 0;
+    bed.device.ops.post_send = takes_all;
+    for (int n = 0; n < REQUESTS; n++)
+        weft__rc_post_nothing(bed.lane, &(struct rc_work){.completion = &completion});
+    for (size_t i = 0; i < sizeof stale / sizeof *stale; i++) {
+        weft__rc_sent(bed.lane, stale[i], IBV_WC_SUCCESS);
+        CHECK_EQ(bed.lane->done, 0);
+        CHECK_EQ(n_over, 0);
+    }
+    weft__rc_sent(bed.lane, REQUESTS - 1, IBV_WC_SUCCESS);
+    CHECK_EQ(bed.lane->done, REQUESTS);
+    CHECK_EQ(n_over, 1);
+    weft__rc_sent(bed.lane, REQUESTS - 1, IBV_WC_SUCCESS); /* nothing is under way */
+    weft__rc_sent(bed.lane, 100, IBV_WC_SUCCESS);
+    CHECK_EQ(bed.lane->done, REQUESTS);
+    end();
+}
+
+static void not_for_the_program(const void *completion, void *arg) {
+    ++*(unsigned *)arg;
+}
+
+/* What its own queue pairs report is the program's, and nothing else. */
+TEST(a_send_of_a_lane_that_is_gone_is_not_reported_to_the_program) {
+    struct ibv_cq queue = {0};
+    struct ibv_qp *pairs[] = {&bed.qp};
+    unsigned reported = 0;
+    begin();
+    const struct given given = {.pd = &(struct ibv_pd){0},
+                                .cq = &queue,
+                                .qp = pairs,
+                                .n_qp = 1,
+                                .completion = not_for_the_program,
+                                .arg = &reported};
+    bed.opened.given = &given;
+    LIST_REMOVE(bed.lane, of_bucket);
+    struct ibv_wc wc = {.wr_id = UINT64_C(1) << 63 | 7, .qp_num = QP};
+    weft__rc_took(&bed.iface->cq, &wc);
+    CHECK_EQ(reported, 0);
+    wc.qp_num = QP + 1;
+    weft__rc_took(&bed.iface->cq, &wc);
+    CHECK_EQ(reported, 1);
+    bed.opened.given = NULL;
+    LIST_INSERT_HEAD(&bed.iface->bucket[QP % RC_BUCKETS], bed.lane, of_bucket);
+    end();
+}
+
+/* Between a message that found no memory and the job that breaks its lane, the owner may pause it.
+ * What comes behind the lost message is not delivered for that. */
+TEST(a_lane_that_breaks_is_not_paused) {
+    begin();
+    struct ibv_wc wc = completion(3, 8);
+    bed.lane->take = weft__rc_take_nothing;
+    CHECK_EQ(weft__rc_pause(&bed.lane->lane, true), WEFT_OK);
+    weft__rc_took(&bed.iface->cq, &wc);
+    weft__rc_receive_rest(bed.lane);
+    CHECK_EQ(bed.delivered, 0);
+    end();
+}
+
+/* The device reads the memory by its registration until the request is over. */
+TEST(a_region_from_which_is_being_sent_is_revoked_when_that_is_over) {
+    static char memory[4096];
+    struct completion revoked = {gone, 1, WEFT_OK}, sent = {gone, 1, WEFT_OK};
+    struct ibv_mr mr = {.addr = memory, .length = sizeof memory, .lkey = 5};
+    const struct region region = {
+        .base = memory, .len = sizeof memory, .id = 3, .mr = &mr, .rights = WEFT_MEM_READ};
+    struct md_mem *mem;
+    uint32_t lkey = 0;
+    begin();
+    n_over = 0;
+    bed.device.ops.post_send = takes_all;
+    weft__slab_init(&bed.iface->op_slab, bed.reactor, bed.iface, sizeof(struct rc_op), "rc ops");
+    CHECK_EQ(weft__rc_mem_register(&bed.iface->iface, &region, &mem), WEFT_OK);
+    struct rc_op *op = weft__slab_take(&bed.iface->op_slab);
+    CHECK_EQ(weft__rc_local_key(bed.lane, op, memory + 7, 100, false, &lkey), WEFT_OK);
+    CHECK_EQ(lkey, 5);
+    op->completion = &sent;
+    struct ibv_send_wr wr = {.opcode = IBV_WR_RDMA_WRITE};
+    weft__rc_post(bed.lane, &wr, &(struct rc_work){.op = op}, true);
+    CHECK_EQ(weft__rc_mem_revoke(mem, &revoked), WEFT_IN_PROGRESS);
+    CHECK_EQ(n_over, 0);
+    weft__rc_sent(bed.lane, 0, IBV_WC_SUCCESS);
+    CHECK_EQ(revoked.count, 0);
+    CHECK_EQ(n_over, 2);
+    CHECK_EQ(weft__rc_mem_register(&bed.iface->iface, &region, &mem), WEFT_OK);
+    CHECK_EQ(weft__rc_mem_revoke(mem, &revoked), WEFT_OK);
+    weft__reactor_progress(bed.reactor, 0);
+    weft__slab_end(&bed.iface->op_slab);
+    end();
+}
 #else
 TEST(a_message_is_delivered) {
     SKIP("built without rdma");

@@ -197,6 +197,7 @@ struct rc_mem {
     struct ibv_mr *mr; /* made when it is first wanted, or the program's (region->mr) */
     bool given;        /* the program's */
     struct rc_grant *grants;
+    struct rd_buf_ref local; /* `mr`, as operations of this side hold it */
     struct completion *revoked;
     struct timer give_up; /* on a peer that does not let go */
     uint32_t id;
@@ -424,7 +425,9 @@ void weft__rc_wanted(struct rc_lane *lane, const struct rc_want *want);
 void weft__rc_dropped(struct rc_lane *lane, const struct rc_word *word);
 void weft__rc_grants_end(struct rc_lane *lane); /* its queue pair is no more */
 void weft__rc_mems_end(struct rc_iface *iface, bool free_them);
-struct ibv_mr *weft__rc_mem_find_mr(const struct rc_iface *iface, const void *base, size_t len,
-                                    bool writes);
+/* The registration of a region of the worker that holds these bytes, if the device knows one: for
+ * one operation, until weft__rd_buf_ref_return. The region is not revoked before that. */
+struct rd_buf_ref *weft__rc_mem_hold(const struct rc_iface *iface, const void *base, size_t len,
+                                     bool writes);
 
 #endif

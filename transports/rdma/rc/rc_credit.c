@@ -62,7 +62,7 @@ static struct rc_backlog *next_backlog(struct rc_lane *lane) {
 weft_status_t weft__rc_pause(struct lane *l, bool on) {
     struct rc_lane *lane = rc_lane(l);
     lane->paused = on;
-    if (on)
+    if (on && lane->take != weft__rc_take_nothing) /* it breaks: a message is lost already */
         lane->take = take_backlog;
     else if (lane->take == take_backlog)
         weft__rc_lane_todo(lane, RC_TODO_GO_ON);

@@ -90,11 +90,19 @@ int weft__rc_given_return(struct ibv_qp *qp) {
 
 /* ---- completions of the program's own -------------------------------------------------------- */
 
+/* A given queue pair, whose lane may have gone before what it reports. */
+static bool is_given(const struct given *given, uint32_t qp_num) {
+    for (size_t i = 0; i < given->n_qp; i++)
+        if (given->qp[i]->qp_num == qp_num) return true;
+    return false;
+}
+
 /* A receive of this interface that came back after its lane had gone, and not one of the program's
  * own: then its number is one that the program chose. */
 bool weft__rc_given_foreign(const struct rc_iface *iface, const struct ibv_wc *wc) {
     const struct given *given = weft__rc_given(iface);
     if (!given->cq || weft__rc_lane_find(iface, wc->qp_num)) return false;
+    if (is_given(given, wc->qp_num)) return false;
     if (weft__rd_pool_has(&iface->receive, (const void *)(uintptr_t)wc->wr_id)) return false;
     if (given->completion) given->completion(wc, given->arg);
     return true;

@@ -84,50 +84,26 @@ static void dereg_mem(struct rc_mem *mem) {
     mem->mr = NULL;
 }
 
-/* One of the worker's regions that holds it, if the device knows it already. */
-struct ibv_mr *weft__rc_mem_find_mr(const struct rc_iface *iface, const void *base, size_t len,
-                                    bool writes) {
+static struct rc_mem *find_known(const struct rc_iface *iface, const void *base, size_t len,
+                                 bool writes) {
     uint64_t at = (uint64_t)(uintptr_t)base;
     if (iface->n_known == 0) return NULL;
     for (unsigned i = 0; i < RC_MEM_BUCKETS; i++)
         for (struct rc_mem *mem = iface->mem[i]; mem; mem = mem->next) {
             const struct region *r = mem->mem.region;
             if (!mem->mr || !region_covers((uint64_t)(uintptr_t)r->base, r->len, at, len)) continue;
-            if (!writes || r->rights & (WEFT_MEM_WRITE | WEFT_MEM_ATOMIC)) return mem->mr;
+            if (!writes || r->rights & (WEFT_MEM_WRITE | WEFT_MEM_ATOMIC)) return mem;
         }
     return NULL;
 }
 
-bool weft__rc_mem_reuses(const struct iface *i, const struct region *region) {
-    const struct rc_iface *iface = (const struct rc_iface *)i;
-    const struct ibv_mr *mr = region->mr;
-    return iface->device && mr->pd == iface->device->pd &&
-           region_covers((uint64_t)(uintptr_t)mr->addr, mr->length,
-                         (uint64_t)(uintptr_t)region->base, region->len);
-}
-
-weft_status_t weft__rc_mem_register(struct iface *i, const struct region *region,
-                                    struct md_mem **mem_p) {
-    struct rc_iface *iface = (struct rc_iface *)i;
-    struct rc_mem *mem = weft__new(iface, struct rc_mem);
-    if (!mem) return WEFT_ERR_NO_MEMORY;
-    mem->mem = (struct md_mem){.region = region, .iface = i};
-    mem->id = region->id;
-    if (region->mr && weft__rc_mem_reuses(i, region)) {
-        mem->mr = region->mr;
-        mem->given = true;
-        iface->n_known++;
-    }
-    mem->next = iface->mem[region->id % RC_MEM_BUCKETS];
-    iface->mem[region->id % RC_MEM_BUCKETS] = mem;
-    *mem_p = &mem->mem;
-    return WEFT_OK;
-}
-
-/* The hardware's key is sent on the connection on which the peer asked for it. */
-size_t weft__rc_key_pack(const struct md_mem *mem, void *to) {
-    weft__rc_key_atomics_encode(((const struct rc_iface *)mem->iface)->atomics, to);
-    return RC_KEY_SIZE;
+struct rd_buf_ref *weft__rc_mem_hold(const struct rc_iface *iface, const void *base, size_t len,
+                                     bool writes) {
+    struct rc_mem *mem = find_known(iface, base, len, writes);
+    if (!mem) return NULL;
+    mem->local.mr = mem->mr;
+    mem->local.refs++;
+    return &mem->local;
 }
 
 static void unlink_mem(struct rc_mem **at, struct rc_mem *mem) {
@@ -146,6 +122,49 @@ static void mem_free(struct rc_mem *mem) {
     if (revoked) completion_step(revoked, WEFT_OK);
 }
 
+/* Does a peer, or an operation of this side, need the registration? */
+static bool is_used(const struct rc_mem *mem) {
+    return mem->grants || mem->local.refs;
+}
+
+static void local_idle(struct rd_buf_ref *local) {
+    struct rc_mem *mem = container_of(local, struct rc_mem, local);
+    if (mem->revoked && !is_used(mem)) mem_free(mem);
+}
+
+bool weft__rc_mem_reuses(const struct iface *i, const struct region *region) {
+    const struct rc_iface *iface = (const struct rc_iface *)i;
+    const struct ibv_mr *mr = region->mr;
+    return iface->device && mr->pd == iface->device->pd &&
+           region_covers((uint64_t)(uintptr_t)mr->addr, mr->length,
+                         (uint64_t)(uintptr_t)region->base, region->len);
+}
+
+weft_status_t weft__rc_mem_register(struct iface *i, const struct region *region,
+                                    struct md_mem **mem_p) {
+    struct rc_iface *iface = (struct rc_iface *)i;
+    struct rc_mem *mem = weft__new(iface, struct rc_mem);
+    if (!mem) return WEFT_ERR_NO_MEMORY;
+    mem->mem = (struct md_mem){.region = region, .iface = i};
+    mem->local.idle = local_idle;
+    mem->id = region->id;
+    if (region->mr && weft__rc_mem_reuses(i, region)) {
+        mem->mr = region->mr;
+        mem->given = true;
+        iface->n_known++;
+    }
+    mem->next = iface->mem[region->id % RC_MEM_BUCKETS];
+    iface->mem[region->id % RC_MEM_BUCKETS] = mem;
+    *mem_p = &mem->mem;
+    return WEFT_OK;
+}
+
+/* The hardware's key is sent on the connection on which the peer asked for it. */
+size_t weft__rc_key_pack(const struct md_mem *mem, void *to) {
+    weft__rc_key_atomics_encode(((const struct rc_iface *)mem->iface)->atomics, to);
+    return RC_KEY_SIZE;
+}
+
 /* A peer that hangs does not delay the release: the hardware refuses its accesses, and breaks
  * its connection if it tries one. */
 static void give_up_due(struct timer *timer) {
@@ -161,7 +180,7 @@ weft_status_t weft__rc_mem_revoke(struct md_mem *m, struct completion *completio
     struct rc_iface *iface = (struct rc_iface *)m->iface;
     struct reactor *r = iface->iface.reactor;
     uint64_t ms = weft__setting_u64(weft__reactor_context(r), SETTING_CLOSE_TIMEOUT);
-    if (!mem->grants) {
+    if (!is_used(mem)) {
         mem_free(mem);
         return WEFT_OK;
     }
@@ -225,7 +244,7 @@ static void take_back(struct rc_grant *grant) {
     if (grant->mem_next) grant->mem_next->mem_at = grant->mem_at;
     grant->mem = NULL;
     mem->mem.n_open--;
-    if (mem->revoked && !mem->grants) mem_free(mem);
+    if (mem->revoked && !is_used(mem)) mem_free(mem);
 }
 
 static void end_grant(struct rc_grant *grant) {

@@ -130,6 +130,8 @@ void weft__rc_enlist(struct rc_lane *lane, struct rc_lanes *list) {
 /* Those before a request that failed and did not say so themselves went well: whatever fails,
  * says so. */
 void weft__rc_sent(struct rc_lane *lane, uint32_t number, enum ibv_wc_status status) {
+    /* of an earlier lane of a queue pair that the program gave */
+    if (number - lane->done >= lane->posted - lane->done) return;
     weft_status_t st = weft__rd_status_of_wc(status);
     const struct iface_up *up = lane->lane.iface->up;
     /* flushed: the first that failed knows why */

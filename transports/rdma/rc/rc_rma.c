@@ -79,14 +79,12 @@ weft_status_t weft__rc_put_bcopy(struct lane *l, size_t len, size_t (*pack)(void
 weft_status_t weft__rc_local_key(struct rc_lane *lane, struct rc_op *op, void *base, size_t len,
                                  bool writes, uint32_t *lkey_p) {
     struct rc_iface *iface = rc_iface_of(lane);
-    struct ibv_mr *mr = weft__rc_mem_find_mr(iface, base, len, writes);
-    if (!mr) {
-        weft_status_t st = weft__rd_buf_ref_take(&iface->buf_refs, base, len, writes,
-                                                 &op->buf_ref[op->n_buf_refs]);
-        if (st < 0) return st;
-        mr = op->buf_ref[op->n_buf_refs++]->mr;
-    }
-    *lkey_p = mr->lkey;
+    struct rd_buf_ref *ref = weft__rc_mem_hold(iface, base, len, writes);
+    weft_status_t st =
+        ref ? WEFT_OK : weft__rd_buf_ref_take(&iface->buf_refs, base, len, writes, &ref);
+    if (st < 0) return st;
+    op->buf_ref[op->n_buf_refs++] = ref;
+    *lkey_p = ref->mr->lkey;
     return WEFT_OK;
 }
 

@@ -180,6 +180,8 @@ struct rd_buf_ref {
     uintptr_t base, end;
     unsigned refs;
     bool writes;
+    /* Of another's registration, which is in no list: its last operation is over. */
+    void (*idle)(struct rd_buf_ref *buf_ref);
 };
 struct rd_buf_refs {
     struct rd_device *device;

@@ -113,6 +113,7 @@ weft_status_t weft__rd_buf_ref_take(struct rd_buf_refs *buf_refs, void *base, si
 
 void weft__rd_buf_ref_return(struct rd_buf_refs *buf_refs, struct rd_buf_ref *buf_ref) {
     if (!buf_ref || --buf_ref->refs) return;
+    if (buf_ref->idle) return buf_ref->idle(buf_ref);
     LIST_REMOVE(buf_ref, of_buf_refs);
     ibv_dereg_mr(buf_ref->mr);
     talloc_free(buf_ref);
