@@ -158,7 +158,8 @@ WEFT_API weft_status_t weft_mem_export(const weft_mem_t *mem, int *fd_p, uint64_
  * Releases a region. Completion with WEFT_OK: no peer can access the memory any more. Peers that
  * had it mapped have unmapped it or died, and their operations by message are complete. Members of
  * a team may still have an exposed region mapped, for reading (`expose`). Allocated memory is then
- * unmapped, and the handle is gone. Returns WEFT_OK at once if no peer had the region open.
+ * unmapped, and the handle is gone. Returns WEFT_OK at once if no peer had the region open, and no
+ * operation of this side uses it over rdma_rc.
  *
  * A peer that is not driven, or is stopped, keeps its mapping as long as that lasts. A program that
  * must not wait for it sets op->deadline_ms. After TIMED_OUT (or CANCELLED) the release goes on

@@ -39,8 +39,9 @@ enum { WEFT_STREAM_WAIT_ALL = 1 }; /* weft_op_t.flags: complete only when `iov` 
  * End of the stream: when the peer closes in good order, the remaining bytes are received first.
  * Then receives end as PEER_CLOSED, and so does a WAIT_ALL that was filled in part (`*len_p` says
  * how far). After a loss they end in the same way with its status. A cancelled WAIT_ALL keeps the
- * bytes that it has (`*len_p`). A close on this side ends receives as CLOSED and discards the bytes
- * that were not received. Flushes do not wait for receives.
+ * bytes that it has (`*len_p`). A call that returns NO_MEMORY has received nothing. A close on this
+ * side ends receives as CLOSED and discards the bytes that were not received. Flushes do not wait
+ * for receives.
  */
 WEFT_API weft_status_t weft_stream_recv(weft_ep_t *ep, const weft_iov_t *iov, size_t n_iov,
                                         size_t *len_p, const weft_op_t *op);
