@@ -36,6 +36,10 @@ static int post_receives(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv
     return 0;
 }
 
+static int takes_all(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad) {
+    return 0;
+}
+
 static void deliver(struct lane *lane, unsigned id, const void *data, size_t len) {
     bed.delivered++;
     bed.len = len;
@@ -170,6 +174,42 @@ TEST(a_peer_asks_for_so_many_keys_at_once_and_no_more) {
     end();
 }
 
+/* The answer has not left yet: there is nothing that could be let go of. */
+TEST(a_key_is_not_dropped_before_it_was_granted) {
+    static char memory[4096];
+    struct ibv_mr mr = {.addr = memory, .length = sizeof memory, .lkey = 5, .rkey = 6};
+    const struct region region = {.base = memory,
+                                  .origin = (uint64_t)(uintptr_t)memory,
+                                  .len = sizeof memory,
+                                  .id = 3,
+                                  .epoch = 1,
+                                  .mr = &mr,
+                                  .rights = WEFT_MEM_READ};
+    const struct rc_want want = {.serial = 1,
+                                 .region = region.id,
+                                 .epoch = region.epoch,
+                                 .rights = region.rights,
+                                 .base = region.origin,
+                                 .len = region.len};
+    struct md_mem *mem;
+    begin();
+    bed.device.ops.post_send = takes_all;
+    bed.iface->max_inline = RC_INLINE;
+    bed.iface->max_grants = 4;
+    CHECK_EQ(weft__rc_mem_register(&bed.iface->iface, &region, &mem), WEFT_OK);
+    weft__rc_wanted(bed.lane, &want);
+    CHECK_EQ(bed.lane->n_grants, 1);
+    weft__rc_dropped(bed.lane, &(struct rc_word){.serial = 1});
+    CHECK_EQ(bed.lane->why, WEFT_ERR_PROTOCOL);
+    weft__rc_words_flush(bed.lane);
+    CHECK_EQ(bed.lane->n_grants, 1);
+    weft__rc_dropped(bed.lane, &(struct rc_word){.serial = 1});
+    CHECK_EQ(bed.lane->n_grants, 0);
+    CHECK_EQ(weft__rc_mem_revoke(mem, NULL), WEFT_OK);
+    weft__rc_works_notify(bed.lane, WEFT_ERR_PEER_FAILED);
+    end();
+}
+
 /* ---- what the device says -------------------------------------------------------------------- */
 
 /* As a queue does that the program fills, too. They are posted once there is room, by what is
@@ -201,10 +241,6 @@ TEST(receives_that_the_queue_has_no_room_for_are_posted_later) {
         weft__timer_stop(bed.reactor, &bed.iface->again);
         end();
     }
-}
-
-static int takes_all(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad) {
-    return 0;
 }
 
 static unsigned n_over;

@@ -401,9 +401,11 @@ void weft__rc_wanted(struct rc_lane *lane, const struct rc_want *want) {
     weft__fsm_step(&grant->fsm, mem ? RC_GRANT_EV_GOOD : RC_GRANT_EV_BAD);
 }
 
+/* A peer lets go of a grant that was sent to it, and of no other. */
 void weft__rc_dropped(struct rc_lane *lane, const struct rc_word *word) {
     struct rc_grant *grant = find_grant(lane, word->serial);
-    if (grant)
+    bool was_sent = grant && (!grant->word.queued || grant->word.kind == RC_REVOKE);
+    if (was_sent)
         weft__fsm_step(&grant->fsm, RC_GRANT_EV_DROP);
     else
         weft__rc_lane_bad(lane, WEFT_ERR_PROTOCOL, "that was not granted");
