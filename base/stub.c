@@ -19,6 +19,7 @@ static void stub_init(struct stub *stub, weft_context_t *context, enum stub_type
     stub->type = type;
     stub->object = object;
     atomic_init(&stub->claim, NULL);
+    atomic_init(&stub->state, NULL);
     atomic_init(&stub->status, WEFT_ERR_NOT_ASSOCIATED);
     list_init(&stub->of_context);
 }

@@ -25,8 +25,10 @@ struct stub {
     weft_worker_t *parent; /* as the program named it */
     void *params;          /* what the object was created with; a talloc child */
     _Atomic(void *) claim; /* the association; NULL: free to be associated */
-    atomic_int status;     /* a weft_status_t: what calls on the object return; OK: it works */
-    bool abandoned;        /* `worker` closes: the object ends with its association */
+    /* of the association, by its name, which any thread may ask for; NULL: there is none */
+    _Atomic(const char *) state;
+    atomic_int status; /* a weft_status_t: what calls on the object return; OK: it works */
+    bool abandoned;    /* `worker` closes: the object ends with its association */
     /* Of a worker: notifies the association that the program closes it; NULL: it has none. Of other
      * objects: frees one without a resource. */
     void (*closing)(struct stub *stub);

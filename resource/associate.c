@@ -54,7 +54,7 @@ static weft_status_t associate_begin(struct association *a) {
 
 /* All or nothing: after an error nothing is attached. */
 static weft_status_t attach(struct association *a) {
-    weft__fsm_step(&a->core.fsm, ASSOC_EV_ATTACH);
+    weft__association_step(a, ASSOC_EV_ATTACH);
     weft_status_t st = check_keys(a);
     if (st == WEFT_OK) st = acquire(a);
     bool known = a->reactor != NULL; /* otherwise `begin` finds it */
@@ -62,12 +62,12 @@ static weft_status_t attach(struct association *a) {
     if (st == WEFT_OK) st = associate_begin(a);
     if (st == WEFT_OK && !known) st = weft__association_reserve(a);
     if (st == WEFT_OK) {
-        weft__fsm_step(&a->core.fsm, ASSOC_EV_COMPLETE);
+        weft__association_step(a, ASSOC_EV_COMPLETE);
         weft__fsm_step(&a->grant.fsm, GRANT_EV_TAKE);
         return WEFT_OK;
     }
     weft__association_unreserve(a);
-    weft__fsm_step(&a->core.fsm, ASSOC_EV_UNDO);
+    weft__association_step(a, ASSOC_EV_UNDO);
     return st;
 }
 
@@ -119,7 +119,7 @@ static weft_status_t claim(struct association *a, weft_context_t *context) {
 }
 
 static void give_up(struct association *a, bool entered) {
-    if (a->stub) atomic_store(&a->stub->claim, NULL);
+    if (a->stub) weft__association_unclaim(a->stub);
     struct resource_left left;
     if (entered && weft__resource_leave(a, &left)) weft__resource_returned(&left);
     talloc_free(a);
@@ -196,8 +196,8 @@ const char *weft_association_state(weft_context_t *context, weft_object_t type,
     const struct stub *stub =
         context ? weft__stub_find(context, (enum stub_type)type, object) : NULL;
     if (!stub) return "STUB";
-    const struct association *a = atomic_load(&stub->claim);
-    if (a) return fsm_state_name(&a->core.fsm);
+    const char *state = atomic_load(&stub->state);
+    if (state) return state;
     weft_status_t status = atomic_load(&stub->status);
     return status == WEFT_ERR_DISASSOCIATED   ? "DISASSOCIATED"
            : status == WEFT_ERR_RESOURCE_LOST ? "LOST"

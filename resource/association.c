@@ -17,6 +17,22 @@ enum { FIRST_LOOK_NS = 50000, LAST_LOOK_NS = 16000000 };
 
 /* ---- the machines' effects ------------------------------------------------------------------- */
 
+/* For other threads, which may not look at an association that may end meanwhile. */
+static void show_state(const struct association *a) {
+    if (a->stub && atomic_load(&a->stub->claim) == a)
+        atomic_store(&a->stub->state, fsm_state_name(&a->core.fsm));
+}
+
+void weft__association_unclaim(struct stub *stub) {
+    atomic_store(&stub->state, NULL);
+    atomic_store(&stub->claim, NULL);
+}
+
+void weft__association_step(struct association *a, unsigned event) {
+    weft__fsm_step(&a->core.fsm, event);
+    show_state(a);
+}
+
 static void detach(struct association *a) {
     const weft_resource_provider_t *provider = &a->resource->provider;
     if (a->kind->end && a->begun) a->kind->end(a);
@@ -62,12 +78,13 @@ static void notify_done(struct association *a) {
         weft__timer_release(a->reactor, &a->deadline);
     }
     weft_status_t status = a->core.ended ? WEFT_ERR_RESOURCE_LOST : WEFT_OK;
-    if (a->stub) atomic_store(&a->stub->claim, NULL);
+    if (a->stub) weft__association_unclaim(a->stub);
     if (done) done(status, a->done_arg);
 }
 
 static void consumer_effect(struct fsm *m, unsigned effect) {
     struct association *a = container_of(m, struct association, core.fsm);
+    show_state(a);
     switch ((enum association_effect)effect) {
     case ASSOC_FX_DRAIN: start_drain(a, WEFT_ERR_DISASSOCIATED, false); break;
     case ASSOC_FX_ABORT: start_drain(a, WEFT_ERR_RESOURCE_LOST, true); break;
@@ -114,8 +131,8 @@ static void notify_provider(weft_resource_t *resource, weft_resource_event_t eve
 static void provider_effect(struct fsm *m, unsigned effect) {
     struct association *a = container_of(m, struct association, grant.fsm);
     switch ((enum grant_effect)effect) {
-    case GRANT_FX_SEND_RECALL: weft__fsm_step(&a->core.fsm, ASSOC_EV_RECALL); break;
-    case GRANT_FX_SEND_LOSE: weft__fsm_step(&a->core.fsm, ASSOC_EV_LOSE); break;
+    case GRANT_FX_SEND_RECALL: weft__association_step(a, ASSOC_EV_RECALL); break;
+    case GRANT_FX_SEND_LOSE: weft__association_step(a, ASSOC_EV_LOSE); break;
     case GRANT_FX_ARM: break; /* the consumer's deadline is the same */
     case GRANT_FX_NOTIFY_TAKEN: notify_provider(a->resource, WEFT_RESOURCE_TAKEN); break;
     case GRANT_FX_NOTIFY_RETURNED: notify_provider(a->resource, WEFT_RESOURCE_RETURNED); break;
@@ -210,7 +227,7 @@ void weft__association_look(struct association *a) {
     bool works = a->type != WEFT_OBJECT_CONTEXT;
     if (works && a->kind->drained && !a->kind->drained(a)) return;
     hold(a);
-    weft__fsm_step(&a->core.fsm, ASSOC_EV_DRAINED);
+    weft__association_step(a, ASSOC_EV_DRAINED);
     let_go(a);
 }
 
@@ -223,7 +240,7 @@ static void association_look(struct timer *timer) {
 
 static void deadline_passed(struct timer *timer) {
     struct association *a = list_of(timer, struct association, deadline);
-    weft__fsm_step(&a->core.fsm, ASSOC_EV_EXPIRED);
+    weft__association_step(a, ASSOC_EV_EXPIRED);
     weft__association_look(a);
 }
 
@@ -326,7 +343,7 @@ weft_status_t weft__association_disassociate(struct association *a, const weft_o
     if (st < 0) return st;
     a->drain_ms = op ? op->deadline_ms : 0;
     hold(a);
-    weft__fsm_step(&a->core.fsm, ASSOC_EV_DISASSOCIATE);
+    weft__association_step(a, ASSOC_EV_DISASSOCIATE);
     weft__association_show(a->worker);
     weft__association_look(a);
     bool over = a->over;
@@ -389,7 +406,7 @@ static void worker_closes(weft_worker_t *worker, void *object, void (*closed)(we
         notice_here(a, NOTICE_LOSE);
         return;
     }
-    weft__fsm_step(&a->core.fsm, ASSOC_EV_DISASSOCIATE); /* it is the consumer that closes */
+    weft__association_step(a, ASSOC_EV_DISASSOCIATE); /* it is the consumer that closes */
     atomic_fetch_sub(&a->notices, 1);
     weft__association_look(a);
 }

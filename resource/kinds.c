@@ -32,7 +32,7 @@ static void object_end(struct association *a) {
     struct stub *stub = a->stub;
     a->stub = NULL;
     rest[a->type](stub, status);
-    atomic_store(&stub->claim, NULL);
+    weft__association_unclaim(stub);
     weft__worker_stub_rests(stub, status);
 }
 

@@ -135,6 +135,10 @@ void weft__association_init(struct association *a);
 /* Places for its timers, and word of the worker's close; and the same back. */
 weft_status_t weft__association_reserve(struct association *a);
 void weft__association_unreserve(struct association *a);
+/* Every event of the consumer's machine. The object's stub shows its state to other threads. */
+void weft__association_step(struct association *a, unsigned event);
+/* The object is free to be associated again. */
+void weft__association_unclaim(struct stub *stub);
 /* Its object works. */
 void weft__association_works(struct association *a);
 /* Writes the lines of weft-info --live. */

@@ -142,6 +142,69 @@ TEST(a_loss_meets_the_end_of_its_consumer) {
     ends_meet(true);
 }
 
+/* ---- a state that another thread asks for ---------------------------------------------------- */
+
+struct onlooker {
+    pthread_t thread;
+    weft_context_t *context;
+    const void *object;
+    atomic_int stop, wrong;
+    atomic_uint asked;
+};
+
+static void *look_on(void *arg) {
+    static const char *const states[] = {"STUB",     "PARTIAL",       "READY",
+                                         "DRAINING", "DISASSOCIATED", "LOST"};
+    struct onlooker *o = arg;
+    while (!atomic_load(&o->stop)) {
+        const char *state = weft_association_state(o->context, WEFT_OBJECT_MEMORY, o->object);
+        bool known = false;
+        for (size_t i = 0; i < sizeof states / sizeof *states; i++)
+            known |= strcmp(state, states[i]) == 0;
+        if (!known) atomic_store(&o->wrong, 1);
+        atomic_fetch_add(&o->asked, 1);
+    }
+    return NULL;
+}
+
+/* The association comes and goes on its own thread meanwhile. */
+TEST(a_state_may_be_asked_for_by_any_thread) {
+    static char memory[4096];
+    enum { ROUNDS = 300 };
+    struct two t;
+    two_workers(&t, "self", NULL, 0);
+    weft_context_t *context = associated_context();
+    weft_worker_t *library = stub_worker(context);
+    weft_resource_t *worker = worker_resource(t.a);
+    CHECK_EQ(associate(context, WEFT_OBJECT_WORKER, worker, library), 0);
+    weft_mem_t *mem;
+    weft_mem_params_t params = {.associated = 1};
+    CHECK_EQ(weft_mem_register(library, NULL, 0, &params, &mem), 0);
+    char *base = memory;
+    uint64_t length = sizeof memory;
+    weft_resource_value_t values[] = {VALUE(WEFT_RES_MEMORY_BASE, base),
+                                      VALUE(WEFT_RES_MEMORY_LENGTH, length)};
+    weft_resource_t *resource = describe(WEFT_RESOURCE_MEMORY, values, 2);
+    struct onlooker o = {.context = context, .object = mem};
+    CHECK_EQ(pthread_create(&o.thread, NULL, look_on, &o), 0);
+    while (!atomic_load(&o.asked)) usleep(10);
+    for (int i = 0; i < ROUNDS; i++) {
+        struct tally done = {0};
+        CHECK_EQ(associate(context, WEFT_OBJECT_MEMORY, resource, mem), 0);
+        weft_status_t st = weft_disassociate_resources(resource, mem, OP(&done));
+        UNTIL(&t, st == WEFT_OK || done.calls);
+    }
+    atomic_store(&o.stop, 1);
+    pthread_join(o.thread, NULL);
+    CHECK_EQ(atomic_load(&o.wrong), 0);
+    CHECK_EQ(weft_resource_release(resource), 0);
+    CHECK_EQ(weft_mem_release(mem, NULL), 0);
+    weft_worker_destroy(library);
+    CHECK_EQ(weft_resource_release(worker), 0);
+    CHECK_EQ(weft_context_destroy(context), 0);
+    two_down(&t);
+}
+
 /* ---- a worker on a loop of the consumer's thread --------------------------------------------- */
 
 struct looped {
