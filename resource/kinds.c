@@ -360,21 +360,35 @@ static void socket_drain(struct association *a, weft_status_t status, bool abort
 
 /* ---- a descriptor to watch ------------------------------------------------------------------- */
 
-enum { EVENTS_AT_ONCE = 64 };
+/* A library whose descriptor cannot be armed is asked again later, if that was so for long. */
+enum { EVENTS_AT_ONCE = 64, VAIN_ROUNDS = 16, LAST_PAUSE_MS = 100 };
+
+static void go_on_later(struct association *a) {
+    unsigned doubled = a->n_vain - VAIN_ROUNDS;
+    uint64_t ms = doubled < 6 ? UINT64_C(1) << doubled : LAST_PAUSE_MS;
+    /* Its place was reserved. */
+    (void)weft__timer_start(a->reactor, &a->pause, weft__now(a->reactor) + ms * NS_PER_MS);
+}
 
 /* Until there is nothing, and the library has armed its descriptor. It may end the association, of
  * which nothing is left then. */
 static void make_progress(struct association *a) {
-    bool ended = false, more = true;
+    bool ended = false, more = true, found = false;
     a->ended_p = &ended;
     for (int i = 0; i < EVENTS_AT_ONCE && more; i++) {
         more = a->events.progress(a->events.arg) > 0;
+        found |= more;
         if (ended) return;
         if (!more && a->events.arm) more = a->events.arm(a->events.arg) != 0;
         if (ended) return;
     }
     a->ended_p = NULL;
-    if (more && association_is_ready(&a->core.fsm)) weft__job_post(a->reactor, &a->again);
+    a->n_vain = found || !more ? 0 : a->n_vain + 1;
+    if (!more || !association_is_ready(&a->core.fsm)) return;
+    if (a->n_vain < VAIN_ROUNDS)
+        weft__job_post(a->reactor, &a->again);
+    else
+        go_on_later(a);
 }
 
 static void events_ready(struct watch *watch, int events) {
@@ -382,6 +396,9 @@ static void events_ready(struct watch *watch, int events) {
 }
 static void events_again(struct job *job) {
     make_progress(container_of(job, struct association, again));
+}
+static void pause_over(struct timer *timer) {
+    make_progress(container_of(timer, struct association, pause));
 }
 
 static weft_status_t events_begin(struct association *a) {
@@ -394,13 +411,20 @@ static weft_status_t events_begin(struct association *a) {
     a->reactor = a->worker->reactor;
     a->watch.ready = events_ready;
     a->again.run = events_again;
-    weft_status_t st = weft__watch_start(a->reactor, &a->watch, events->fd, WATCH_READ);
-    if (st == WEFT_OK) weft__job_post(a->reactor, &a->again);
+    a->pause.fire = pause_over;
+    weft_status_t st = weft__timer_reserve(a->reactor, &a->pause);
+    if (st < 0) return st;
+    st = weft__watch_start(a->reactor, &a->watch, events->fd, WATCH_READ);
+    if (st == WEFT_OK)
+        weft__job_post(a->reactor, &a->again);
+    else
+        weft__timer_release(a->reactor, &a->pause);
     return st;
 }
 
 static void events_drain(struct association *a, weft_status_t status, bool abort) {
     weft__job_drop(a->reactor, &a->again);
+    weft__timer_release(a->reactor, &a->pause);
     if (a->watch.events) weft__watch_stop(a->reactor, &a->watch);
 }
 

@@ -103,6 +103,8 @@ struct association {
     weft_events_t events;
     struct watch watch;
     struct job again;
+    struct timer pause;
+    unsigned n_vain;   /* rounds in a row in which `arm` was not 0, and `progress` found nothing */
     bool *ended_p;     /* while its program makes progress: set when it is freed; else NULL */
     weft_team_t *team; /* a team's exchange */
     weft_mpi_t mpi;

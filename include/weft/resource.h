@@ -117,7 +117,9 @@ typedef struct weft_events {
     unsigned (*progress)(void *arg);
     /*
      * Optional: called when `progress` found nothing, before the worker sleeps. Not 0: there is
-     * more to do, and `progress` is called again (UCX: ucp_worker_arm returned BUSY).
+     * more to do, and `progress` is called again (UCX: ucp_worker_arm returned BUSY). After a
+     * thousand such calls in a row without an event it is called after pauses of 1 to 100 ms, until
+     * there is one.
      */
     int (*arm)(void *arg);
     void *arg;

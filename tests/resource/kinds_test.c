@@ -563,6 +563,44 @@ TEST(another_library_makes_progress_by_its_descriptor_in_the_workers_loop) {
     two_down(&t);
 }
 
+/* A library that is broken, as UCX is whose device has gone: its descriptor cannot be armed. */
+struct broken {
+    int fd, calls, left;
+    bool whole;
+};
+static unsigned broken_progress(void *arg) {
+    struct broken *b = arg;
+    b->calls++;
+    if (b->left == 0) return 0;
+    b->left--;
+    return 1;
+}
+static int broken_arm(void *arg) {
+    return ((struct broken *)arg)->whole ? 0 : -3;
+}
+
+TEST(a_library_that_cannot_be_armed_does_not_keep_the_worker_awake) {
+    enum { VAIN = 64 * 16 };
+    struct two t;
+    struct broken b = {.fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)};
+    weft_events_t events = {b.fd, broken_progress, broken_arm, &b};
+    two_workers(&t, "self", NULL, 0);
+    weft_resource_value_t value = VALUE(WEFT_RES_WORKER_EVENTS, events);
+    weft_resource_t *resource = describe(WEFT_RESOURCE_EVENTS, &value, 1);
+    CHECK_EQ(associate(t.context, WEFT_OBJECT_WORKER, resource, t.a), 0);
+    UNTIL(&t, b.calls >= VAIN);
+    b.calls = 0;
+    for (double until = test_now() + 0.3; test_now() < until;) weft_worker_progress(t.a, 0);
+    CHECK(b.calls > 0 && b.calls <= 12 * 64); /* 1, 2, … 32 ms, and 100 */
+    b.left = 5;                               /* it is asked for what it has */
+    b.whole = true;
+    UNTIL(&t, b.left == 0);
+    CHECK_EQ(weft_disassociate_resources(resource, t.a, NULL), 0);
+    CHECK_EQ(weft_resource_release(resource), 0);
+    close(b.fd);
+    two_down(&t);
+}
+
 /* It ends its own association, in a turn of the worker, and the resource with it. */
 struct quitter {
     int fd, calls;
