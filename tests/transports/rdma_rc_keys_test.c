@@ -111,6 +111,33 @@ TEST(a_key_that_was_taken_back_ends_the_lane_that_still_uses_it) {
     keyed_close(&k);
 }
 
+/* Of what b sends, most waits for receives of a's, which is not driven. */
+TEST(a_region_is_revoked_behind_what_is_being_sent_from_it) {
+    static struct keyed k;
+    struct counted sent = counted(1), revoked = counted(1);
+    weft_status_t st = WEFT_IN_PROGRESS;
+    uint64_t n = 0;
+    WANTS_A_DEVICE();
+    keyed_open(&k);
+    struct lane *lane = k.p.b.lane;
+    k.p.a.lane->ops->rma->key_close(k.key);
+    CHECK(pair_until(&k.p, k.mem->n_open == 0));
+    weft_iov_t iov = {k.t.region.base, 2000};
+    while (st == WEFT_IN_PROGRESS) {
+        sent.completion.count++;
+        st = lane->ops->am_zcopy(lane, 3, &(struct lane_zcopy){NULL, 0, &iov, 1}, &sent.completion);
+        n += st == WEFT_IN_PROGRESS;
+    }
+    sent.completion.count -= 2; /* the first, and what was refused */
+    CHECK(st == WEFT_NO_RESOURCE && n > 64);
+    CHECK_EQ(k.p.iface_b->ops->mem->mem_revoke(k.mem, &revoked.completion), WEFT_IN_PROGRESS);
+    k.mem = NULL;
+    CHECK(pair_until(&k.p, revoked.calls == 1 && sent.calls == 1 && k.p.a.n_messages == n));
+    CHECK_EQ(sent.status, WEFT_OK);
+    CHECK(k.p.a.n_down == 0 && k.p.b.n_down == 0);
+    keyed_close(&k);
+}
+
 /* A window is bound to the queue pair that asked for it. */
 TEST(a_key_serves_on_the_connection_alone_on_which_it_came) {
     static struct keyed k;
