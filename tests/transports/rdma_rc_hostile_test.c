@@ -174,40 +174,78 @@ TEST(a_peer_asks_for_so_many_keys_at_once_and_no_more) {
     end();
 }
 
-/* The answer has not left yet: there is nothing that could be let go of. */
-TEST(a_key_is_not_dropped_before_it_was_granted) {
-    static char memory[4096];
-    struct ibv_mr mr = {.addr = memory, .length = sizeof memory, .lkey = 5, .rkey = 6};
-    const struct region region = {.base = memory,
-                                  .origin = (uint64_t)(uintptr_t)memory,
-                                  .len = sizeof memory,
-                                  .id = 3,
-                                  .epoch = 1,
-                                  .mr = &mr,
-                                  .rights = WEFT_MEM_READ};
-    const struct rc_want want = {.serial = 1,
-                                 .region = region.id,
-                                 .epoch = region.epoch,
-                                 .rights = region.rights,
-                                 .base = region.origin,
-                                 .len = region.len};
+/* A region of which the bed's peer has asked for the key. */
+static char keyed_memory[4096];
+static struct ibv_mr keyed_mr = {
+    .addr = keyed_memory, .length = sizeof keyed_memory, .lkey = 5, .rkey = 6};
+static struct region keyed;
+
+static struct md_mem *begin_with_grant(void) {
     struct md_mem *mem;
     begin();
+    keyed = (struct region){.base = keyed_memory,
+                            .origin = (uint64_t)(uintptr_t)keyed_memory,
+                            .len = sizeof keyed_memory,
+                            .id = 3,
+                            .epoch = 1,
+                            .mr = &keyed_mr,
+                            .rights = WEFT_MEM_READ};
     bed.device.ops.post_send = takes_all;
     bed.iface->max_inline = RC_INLINE;
     bed.iface->max_grants = 4;
-    CHECK_EQ(weft__rc_mem_register(&bed.iface->iface, &region, &mem), WEFT_OK);
-    weft__rc_wanted(bed.lane, &want);
+    CHECK_EQ(weft__rc_mem_register(&bed.iface->iface, &keyed, &mem), WEFT_OK);
+    weft__rc_wanted(bed.lane, &(struct rc_want){.serial = 1,
+                                                .region = keyed.id,
+                                                .epoch = keyed.epoch,
+                                                .rights = keyed.rights,
+                                                .base = keyed.origin,
+                                                .len = keyed.len});
     CHECK_EQ(bed.lane->n_grants, 1);
-    weft__rc_dropped(bed.lane, &(struct rc_word){.serial = 1});
-    CHECK_EQ(bed.lane->why, WEFT_ERR_PROTOCOL);
-    weft__rc_words_flush(bed.lane);
-    CHECK_EQ(bed.lane->n_grants, 1);
+    return mem;
+}
+
+static void end_with_grant(struct md_mem *mem) {
     weft__rc_dropped(bed.lane, &(struct rc_word){.serial = 1});
     CHECK_EQ(bed.lane->n_grants, 0);
     CHECK_EQ(weft__rc_mem_revoke(mem, NULL), WEFT_OK);
     weft__rc_works_notify(bed.lane, WEFT_ERR_PEER_FAILED);
     end();
+}
+
+/* The answer has not left yet: there is nothing that could be let go of. */
+TEST(a_key_is_not_dropped_before_it_was_granted) {
+    struct md_mem *mem = begin_with_grant();
+    weft__rc_dropped(bed.lane, &(struct rc_word){.serial = 1});
+    CHECK_EQ(bed.lane->why, WEFT_ERR_PROTOCOL);
+    weft__rc_words_flush(bed.lane);
+    CHECK_EQ(bed.lane->n_grants, 1);
+    end_with_grant(mem);
+}
+
+static int n_binds;
+static int counts_binds(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad) {
+    n_binds += wr->opcode == IBV_WR_BIND_MW;
+    return 0;
+}
+
+/* A window that is bound already is not bound again, which would break the queue pair. */
+TEST(a_grant_that_finds_no_room_opens_its_window_once) {
+    struct md_mem *mem = begin_with_grant();
+    struct ibv_mw window = {0};
+    bed.device.ops.post_send = counts_binds;
+    bed.lane->grants->window = &window;
+    bed.iface->max_inline = 0; /* it takes memory, of which there is none */
+    weft__rd_pool_init(&bed.iface->send, &bed.opened, bed.iface, 64, 1, 0);
+    n_binds = 0;
+    for (int i = 0; i < 3; i++) weft__rc_words_flush(bed.lane);
+    CHECK_EQ(n_binds, 1);
+    CHECK(bed.lane->words.first != NULL);
+    bed.iface->max_inline = RC_INLINE;
+    weft__rc_words_flush(bed.lane);
+    CHECK_EQ(n_binds, 1);
+    CHECK(bed.lane->words.first == NULL);
+    bed.lane->grants->window = NULL;
+    end_with_grant(mem);
 }
 
 /* ---- what the device says -------------------------------------------------------------------- */

@@ -186,6 +186,7 @@ struct rc_grant {
     struct rc_mem *mem;          /* NULL: denied */
     struct rc_grant *mem_next, **mem_at;
     struct ibv_mw *window; /* NULL: the region's own key was given */
+    bool bound;            /* the request that opens the window has been posted */
     uint32_t serial, rights, rkey;
     weft_status_t why;
     bool ended;
@@ -419,7 +420,7 @@ weft_status_t weft__rc_mem_register(struct iface *i, const struct region *region
 weft_status_t weft__rc_mem_revoke(struct md_mem *m, struct completion *completion);
 size_t weft__rc_key_pack(const struct md_mem *mem, void *to);
 size_t weft__rc_grant_word(const struct rc_grant *grant, void *to);
-bool weft__rc_grant_bind(struct rc_lane *lane, struct rc_grant *grant);
+void weft__rc_grant_bind(struct rc_lane *lane, struct rc_grant *grant);
 void weft__rc_grant_sent(struct rc_lane *lane, struct rc_grant *grant);
 void weft__rc_wanted(struct rc_lane *lane, const struct rc_want *want);
 void weft__rc_dropped(struct rc_lane *lane, const struct rc_word *word);

@@ -297,10 +297,12 @@ static void on_fail(struct fsm *m, unsigned event, enum fsm_verb why) {
 
 static const struct fsm_port port = {&weft__rc_grant_machine, on_effect, on_fail};
 
-/* A window is opened by a request before the message with its key. */
-bool weft__rc_grant_bind(struct rc_lane *lane, struct rc_grant *grant) {
+/* A window is opened by a request before the message with its key, once: the message may find no
+ * room behind it. */
+void weft__rc_grant_bind(struct rc_lane *lane, struct rc_grant *grant) {
     const struct region *region = grant->mem->mem.region;
-    if (!grant->window) return true;
+    if (!grant->window || grant->bound) return;
+    grant->bound = true;
     struct ibv_send_wr wr = {.opcode = IBV_WR_BIND_MW,
                              .bind_mw = {.mw = grant->window,
                                          .rkey = grant->rkey,
@@ -310,7 +312,6 @@ bool weft__rc_grant_bind(struct rc_lane *lane, struct rc_grant *grant) {
                                                        .mw_access_flags = window_access(
                                                            rc_iface_of(lane), grant->rights)}}};
     weft__rc_post(lane, &wr, &(struct rc_work){.what = RC_PLAIN}, true);
-    return true;
 }
 
 size_t weft__rc_grant_word(const struct rc_grant *grant, void *to) {

@@ -52,7 +52,7 @@ static bool is_of_key(const struct queued_word *word) {
 static bool send_now(struct rc_lane *lane, struct queued_word *word) {
     uint8_t bytes[RC_WANT_SIZE];
     enum rc_message kind = (enum rc_message)word->kind;
-    if (kind == RC_GRANT && !weft__rc_grant_bind(lane, GRANT_OF(word))) return false;
+    if (kind == RC_GRANT) weft__rc_grant_bind(lane, GRANT_OF(word));
     size_t len = is_of_key(word) ? weft__rc_key_word(KEY_OF(word), bytes)
                                  : weft__rc_grant_word(GRANT_OF(word), bytes);
     return weft__rc_post_word(lane, kind, bytes, len, kind == RC_DROP, RC_PLAIN);
