@@ -18,7 +18,7 @@ static const char usage[] =
     "are ended (SIGTERM, after 2 s SIGKILL). The exit code is that of the first failure: its own,\n"
     "128 + the signal that ended it, 124 after the timeout, 125 when the output cannot be "
     "written,\n"
-    "126 when PROGRAM cannot be run, 127 when it is not found.\n"
+    "126 when PROGRAM cannot be run, 127 when it is not found. Under nohup a hangup ends nothing.\n"
     "\n"
     "  -n, --ranks N          how many, 1 to 4096 (default 1)\n"
     "      --timeout SECONDS  end the job after that time\n"

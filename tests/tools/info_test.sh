@@ -152,6 +152,18 @@ test_a_long_value_is_whole() {
     has line "$(WEFT_TCP_KEY_FILE=$long $info --config)" "^tcp\.key_file +$long +environment +file with the cluster key"
 }
 
+# What no tool of JSON would take is not printed.
+test_json_is_utf8_whatever_a_setting_is() {
+    local in out
+    for in in 'a\xe9t\xe9:a�t�' '\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80:é€😀' '\xed\xa0\x80\xc0\xaf:�����' '\xf5\xe2\x82:���' '\x1b:\u001b'; do
+        out=$(WEFT_SHM_DIRECTORY=$(printf "${in%%:*}") $info --config --json 2>/dev/null | python3 -c '
+import json, sys
+values = {s["name"]: s["value"] for s in json.loads(sys.stdin.buffer.read())["config"]}
+sys.stdout.buffer.write(values["shm.directory"].replace("\x1b", "\\u001b").encode())')
+        expect "$in" "$out" "${in##*:}"
+    done
+}
+
 test_people_can_read_it() {
     got=$($info)
     has text "$got" '^weft [0-9]+\.[0-9]+\.[0-9]+'

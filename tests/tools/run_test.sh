@@ -39,6 +39,31 @@ test_a_slow_reader_loses_nothing() {
     expect lines "$got" 400000
 }
 
+# The pipe is one that its other users have made not to block.
+test_a_reader_that_does_not_read_costs_no_processor_time() {
+    python3 - "$run" "$scratch/written" <<'END' >"$scratch/used"
+import os, subprocess, sys, time
+run, written = sys.argv[1:]
+here, there = os.pipe()
+os.set_blocking(there, False)
+job = subprocess.Popen([run, "-n", "1", "sh", "-c", f"head -c 500000 /dev/zero; : >{written}"], stdout=there)
+os.close(there)
+while not os.path.exists(written) or open(f"/proc/{job.pid}/task/{job.pid}/children").read():
+    time.sleep(0.02)
+def used():
+    user, system = open(f"/proc/{job.pid}/stat").read().rsplit(")", 1)[1].split()[11:13]
+    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+before = used()
+time.sleep(1)
+print("idle" if used() - before < 0.3 else "busy")
+length = 0
+while piece := os.read(here, 1 << 16):
+    length += len(piece.replace(b"[0] ", b"").replace(b"\n", b""))
+print(length, job.wait())
+END
+    expect used "$(cat "$scratch/used")" $'idle\n500000 0'
+}
+
 test_rank_0_reads_our_input() {
     expect output "$(echo hello | $run -n 2 cat)" '[0] hello'
 }

@@ -5,7 +5,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-/* A text in quotes, escaped; bytes that are not UTF-8 are the caller's affair. NULL: null. */
+/* A text in quotes, escaped; U+FFFD stands for each byte that is not UTF-8. NULL: null. */
 void json_text(FILE *to, const char *text);
 /* The shortest number that has `digits` significant ones; what is no number becomes null. */
 void json_number(FILE *to, double value, int digits);

@@ -1,6 +1,7 @@
 #include "output.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -175,6 +176,13 @@ int outputs_error(const struct outputs *o) {
     return o->sinks[0].error ? o->sinks[0].error : o->sinks[1].error;
 }
 
+/* All of it, however slow the reader is. */
+static void write_rest(struct sink *sink) {
+    struct pollfd writable = {.fd = sink->watcher.fd, .events = POLLOUT};
+    while (sink->len > 0 && !sink->error)
+        if (!write_piece(sink)) poll(&writable, 1, -1);
+}
+
 void outputs_close(struct outputs *o) {
     o->broken = NULL;
     for (uint32_t i = 0; o->sources && i < 2 * o->n; i++) {
@@ -185,7 +193,7 @@ void outputs_close(struct outputs *o) {
     }
     for (int i = 0; i < 2; i++) {
         struct sink *sink = &o->sinks[i];
-        while (sink->len > 0 && !sink->error) write_piece(sink); /* the job is over: may block */
+        write_rest(sink); /* the job is over: may block */
         ev_io_stop(o->loop, &sink->watcher);
         free(sink->bytes);
     }
