@@ -2,7 +2,7 @@
  * A block: memory with the array protocols. Its own host memory (what receives allocate), or
  * another object's, with a shape; this may be memory of a GPU, which has no buffer protocol.
  */
-#include "core.h"
+#include "dlpack.h"
 
 #include <sys/mman.h>
 
@@ -108,10 +108,12 @@ PyObject *weft__py_block_over(struct state *state, const struct memory_of *m, Py
 
 PyObject *weft__py_block_like(struct state *state, PyObject *bytes, const int64_t *shape,
                               int n_dims, struct dtype dtype) {
+    struct format format;
+    weft__py_format_of(dtype, &format);
     struct memory_of m = {.base = ((struct block *)bytes)->base,
                           .n_dims = n_dims,
                           .itemsize = (dtype.bits * dtype.lanes + 7) / 8,
-                          .format = "B",
+                          .format = format.text,
                           .device = {DEVICE_HOST, 0},
                           .dtype = dtype};
     Py_ssize_t *numbers = calloc(n_dims + 1, sizeof *numbers);
@@ -147,7 +149,11 @@ PyObject *weft__py_block_around(PyObject *module, PyObject *args, PyObject *kwar
         return NULL;
     }
     m.n_dims = PyTuple_Size(shape);
-    bool given = PyTuple_Check(strides) && PyTuple_Size(strides) == m.n_dims;
+    bool given = strides != Py_None;
+    if (given && (!PyTuple_Check(strides) || PyTuple_Size(strides) != m.n_dims)) {
+        PyErr_SetString(PyExc_ValueError, "strides are a tuple with an item for each dimension");
+        return NULL;
+    }
     Py_ssize_t *all = calloc(2 * m.n_dims + 1, sizeof *all);
     if (!all) return PyErr_NoMemory();
     m.base = (void *)(uintptr_t)address;
@@ -180,7 +186,8 @@ static int view_of(struct block *b, Py_buffer *view, int flags) {
         PyErr_SetString(PyExc_BufferError, "read-only memory");
         return -1;
     }
-    if (!contiguous && (flags & PyBUF_STRIDES) != PyBUF_STRIDES) {
+    bool in_order = (flags & PyBUF_C_CONTIGUOUS) == PyBUF_C_CONTIGUOUS;
+    if (!contiguous && (in_order || (flags & PyBUF_STRIDES) != PyBUF_STRIDES)) {
         PyErr_SetString(PyExc_BufferError, "not contiguous");
         return -1;
     }
@@ -220,7 +227,6 @@ static PyObject *typestr_of(const struct block *b) {
                 : *format == '?'            ? 'b'
                 : *format == 'Z'            ? 'c'
                                             : 'V';
-    if (b->itemsize > 1 && *format == 'B') kind = 'V'; /* a type without a format character */
     return PyUnicode_FromFormat("%c%c%d", b->itemsize > 1 && kind != 'V' ? '<' : '|', kind,
                                 b->itemsize);
 }

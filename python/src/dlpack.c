@@ -1,6 +1,8 @@
 /* DLPack, both ways: capsules of blocks and regions, and memory taken from a capsule. */
 #include "dlpack.h"
 
+#include <stdio.h>
+
 /* ---- giving ---- */
 
 /* One allocation: the buffer that is held, both forms, then shape and strides. */
@@ -11,7 +13,9 @@ struct given {
     int64_t numbers[];
 };
 
+/* A consumer that outlives the interpreter keeps the memory. */
 static void release(struct given *given) {
+    if (!Py_IsInitialized()) return;
     PyGILState_STATE lock = PyGILState_Ensure();
     PyBuffer_Release(&given->view);
     free(given);
@@ -145,7 +149,7 @@ PyObject *weft__py_dlpack(PyObject *self, PyObject *args, PyObject *kwargs) {
     if (!given) return NULL;
     bool has_version = PyTuple_Check(max_version) && PyTuple_Size(max_version) == 2 &&
                        PyLong_AsLong(PyTuple_GetItem(max_version, 0)) >= DLPACK_MAJOR;
-    if (check_wishes(given, stream, device, copy) < 0) {
+    if (PyErr_Occurred() || check_wishes(given, stream, device, copy) < 0) {
         release(given);
         return NULL;
     }
@@ -182,7 +186,7 @@ static void taken_gone(PyObject *owner) {
     }
 }
 
-static const char *format_of(const struct tensor *tensor) {
+void weft__py_format_of(struct dtype dtype, struct format *format) {
     static const struct {
         uint8_t code, bits;
         const char *format;
@@ -192,21 +196,23 @@ static const char *format_of(const struct tensor *tensor) {
                    {CODE_FLOAT, 32, "f"},     {CODE_FLOAT, 64, "d"}, {CODE_COMPLEX, 64, "Zf"},
                    {CODE_COMPLEX, 128, "Zd"}, {CODE_BOOL, 8, "?"}};
     for (size_t i = 0; i < sizeof formats / sizeof *formats; i++) {
-        if (formats[i].code == tensor->dtype.code && formats[i].bits == tensor->dtype.bits &&
-            tensor->dtype.lanes == 1) {
-            return formats[i].format;
+        if (formats[i].code == dtype.code && formats[i].bits == dtype.bits && dtype.lanes == 1) {
+            strcpy(format->text, formats[i].format);
+            return;
         }
     }
-    return "B"; /* bytes are all that is sent */
+    snprintf(format->text, sizeof format->text, "%us", (dtype.bits * dtype.lanes + 7U) / 8);
 }
 
 static PyObject *block_of(struct state *state, const struct tensor *t, bool readonly,
                           PyObject *owner) {
+    struct format format;
+    weft__py_format_of(t->dtype, &format);
     struct memory_of m = {.base = (char *)t->data + t->byte_offset,
                           .n_dims = t->ndim,
                           .itemsize = (t->dtype.bits * t->dtype.lanes + 7) / 8,
                           .readonly = readonly,
-                          .format = format_of(t),
+                          .format = format.text,
                           .device = t->device,
                           .dtype = t->dtype};
     if (m.itemsize == 0) {
@@ -236,11 +242,19 @@ static PyObject *take(struct state *state, const struct tensor *t, bool readonly
     return block;
 }
 
+/* Elements of less than a byte lie packed, unless they are said to be padded. */
+static int check_elements(const struct tensor *t, bool padded) {
+    if (padded || t->dtype.bits * t->dtype.lanes % 8 == 0) return 0;
+    PyErr_SetString(PyExc_BufferError, "a DLPack tensor whose elements are no whole bytes");
+    return -1;
+}
+
 PyObject *weft__py_block_of_versioned(struct state *state, struct versioned *v) {
     if (v->version.major > DLPACK_MAJOR) {
         PyErr_SetString(PyExc_BufferError, "a DLPack version that is not known");
         return NULL;
     }
+    if (check_elements(&v->tensor, v->flags & DLPACK_PADDED) < 0) return NULL;
     return take(state, &v->tensor, v->flags & DLPACK_READ_ONLY, v, "weft.versioned");
 }
 
@@ -254,7 +268,8 @@ PyObject *weft__py_from_dlpack(PyObject *module, PyObject *capsule) {
         if (block) PyCapsule_SetName(capsule, "used_dltensor_versioned");
     } else if (PyCapsule_IsValid(capsule, "dltensor")) {
         struct managed *m = PyCapsule_GetPointer(capsule, "dltensor");
-        block = take(state, &m->tensor, false, m, "weft.managed");
+        if (check_elements(&m->tensor, false) == 0)
+            block = take(state, &m->tensor, false, m, "weft.managed");
         if (block) PyCapsule_SetName(capsule, "used_dltensor");
     } else {
         PyErr_SetString(PyExc_BufferError, "not an unused DLPack capsule");

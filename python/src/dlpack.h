@@ -8,7 +8,7 @@
 #include "core.h"
 
 enum { DLPACK_MAJOR = 1, DLPACK_MINOR = 3 };
-enum { DLPACK_READ_ONLY = 1 };
+enum { DLPACK_READ_ONLY = 1, DLPACK_PADDED = 4 };
 enum { CODE_INT = 0, CODE_UINT = 1, CODE_FLOAT = 2, CODE_COMPLEX = 5, CODE_BOOL = 6 };
 
 struct tensor {
@@ -42,6 +42,12 @@ struct versioned {
 struct versioned *weft__py_versioned_of(PyObject *object);
 /* A block over a tensor that it deletes in the end; the tensor is the caller's on failure. */
 PyObject *weft__py_block_of_versioned(struct state *state, struct versioned *v);
+
+/* A format of the struct module. Of a type that has none there it is bytes: "2s". */
+struct format {
+    char text[16];
+};
+void weft__py_format_of(struct dtype dtype, struct format *format);
 
 /* ---- exchange.c ---- */
 

@@ -93,7 +93,7 @@ int weft__py_plan(struct state *state, struct buffers *b) {
                                   .count = walk->dim[0].count};
     } else if (walk->n && b->of_device) {
         weft__py_raise_text(state, WEFT_ERR_UNSUPPORTED,
-                            "a device array with strides in more than one dimension");
+                            "a device array is strided in one dimension, forwards");
         return -1;
     } else if (walk->n) {
         b->plan = (weft_layout_t){.kind = WEFT_LAYOUT_USER, .user = &walking};

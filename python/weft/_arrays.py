@@ -56,11 +56,17 @@ def from_cuda_array_interface(source: Any) -> _core.Block:
 
 
 def _from_interface(source: Any, interface: dict[str, Any], device: int) -> _core.Block:
-    typestr = interface["typestr"]
-    format = _FORMATS.get(typestr[1:], "B")
+    if interface.get("mask") is not None:
+        raise errors.UnsupportedError("an array with a mask")
+    order, kind, size = interface["typestr"][0], interface["typestr"][1], interface["typestr"][2:].partition("[")[0]
+    itemsize = int(size) * (4 if kind == "U" else 1)  # characters of 4 bytes; "M8[s]" has a unit
+    format = _FORMATS.get(kind + size) or ("%ds" % itemsize if itemsize > 1 else "B")
+    if order == ">" and itemsize > 1:  # not this machine's order
+        format = order + format
     address, readonly = interface["data"]
-    return _core.block_around(address or 0, tuple(interface["shape"]), interface.get("strides"), format, int(typestr[2:]),
-                              bool(readonly), source, device)
+    strides = interface.get("strides")
+    return _core.block_around(address or 0, tuple(interface["shape"]), None if strides is None else tuple(strides), format,
+                              itemsize, bool(readonly), source, device)
 
 
 _FORMATS = {"i1": "b", "i2": "h", "i4": "i", "i8": "q", "u1": "B", "u2": "H", "u4": "I", "u8": "Q", "f2": "e", "f4": "f",

@@ -1,8 +1,12 @@
 """Arrays as buffers: the buffer protocol, DLPack both ways, __array_interface__, strides."""
 import asyncio
+import ctypes
 import gc
 import itertools
+import os
 import random
+import subprocess
+import sys
 import unittest
 import weakref
 
@@ -84,6 +88,55 @@ class Blocks(unittest.TestCase):
             _core.pack(Gpu())
         with self.assertRaises(TypeError):
             _core.pack(object())
+
+    def test_an_array_is_of_its_own_type_and_size(self):
+        memory = (ctypes.c_char * 64)()
+
+        class Array:
+            def __init__(self, typestr, **more):
+                self.__array_interface__ = {"shape": (2,), "typestr": typestr, "data": (ctypes.addressof(memory), False),
+                                            "version": 3, **more}
+
+        for typestr, nbytes, format in (("<f8", 16, "d"), ("<U4", 32, "16s"), ("<M8[s]", 16, "8s"), ("|V12", 24, "12s"),
+                                        (">f8", 16, ">d"), ("|S1", 2, "B"), (">u1", 2, "B")):
+            block = from_array_interface(Array(typestr))
+            self.assertEqual((block.nbytes, block.format), (nbytes, format), typestr)
+            self.assertEqual(block.__array_interface__["typestr"], "|V%d" % (nbytes // 2) if format[-1] == "s" or
+                             format[0] == ">" else "|u1" if format == "B" else typestr)
+            if len(format) > 1:
+                with self.assertRaises(BufferError):
+                    block.__dlpack__()
+        with self.assertRaises(weft.UnsupportedError):
+            from_array_interface(Array("<f8", mask=Array("|b1")))
+        with self.assertRaises(ValueError):
+            from_array_interface(Array("<f8", strides=(8, 8)))
+        self.assertEqual(memoryview(from_array_interface(Array("<f8", strides=[16]))).strides, (16,))
+
+    def test_a_view_in_order_is_of_memory_in_order(self):
+        memory = bytearray(8)
+        block = _core.block_around(ctypes.addressof(ctypes.c_char.from_buffer(memory)), (4,), (2,), "B", 1, False, memory)
+        get, view = ctypes.pythonapi.PyObject_GetBuffer, ctypes.create_string_buffer(200)
+        get.argtypes = [ctypes.py_object, ctypes.c_void_p, ctypes.c_int]
+        for flags in (0x8, 0x38):  # PyBUF_ND, PyBUF_C_CONTIGUOUS
+            with self.assertRaises(BufferError):
+                get(block, view, flags)
+        get(block, view, 0x18)
+        ctypes.pythonapi.PyBuffer_Release(view)
+
+    def test_a_version_that_is_no_number_is_refused(self):
+        with self.assertRaises(TypeError):
+            weft.Block(8).__dlpack__(max_version=("1", 0))
+
+    def test_a_consumer_may_outlive_the_interpreter(self):
+        said = subprocess.run([sys.executable, "-c", """
+import ctypes, weft
+from test_exchange import OUT, Versioned, api_of
+out, exits = ctypes.POINTER(Versioned)(), ctypes.CDLL(None).__cxa_atexit
+assert api_of(weft.Block).from_object(weft.Block(24), ctypes.byref(out)) == 0
+exits.argtypes = [ctypes.c_void_p] * 3
+exits(ctypes.cast(out.contents.deleter, ctypes.c_void_p), ctypes.cast(out, ctypes.c_void_p), None)
+"""], capture_output=True, text=True, cwd=os.path.dirname(os.path.abspath(__file__)))
+        self.assertEqual((said.returncode, said.stderr), (0, ""))
 
     def test_elements_of_no_bytes_are_no_tensor(self):
         block = _core.block_around(0, (1,), None, "B", 0, True, b"")

@@ -101,6 +101,34 @@ class Given(unittest.TestCase):
             with self.assertRaises(error):
                 api.to_object(ctypes.byref(given), ctypes.byref(room))
 
+    def test_elements_of_less_than_a_byte_are_taken_if_they_are_padded(self):
+        api, room = api_of(weft.Block), ctypes.py_object()
+        memory = ctypes.create_string_buffer(8)
+        for bits, lanes, flags, nbytes in ((4, 1, 0, None), (1, 1, 0, None), (6, 2, 0, None), (4, 2, 0, 8), (4, 1, 4, 8)):
+            tensor = Tensor(data=ctypes.addressof(memory), device_type=1, ndim=1, code=17, bits=bits, lanes=lanes,
+                            shape=(ctypes.c_int64 * 1)(8))
+            given = Versioned(version=Version(1, 1), flags=flags, tensor=tensor)
+            if nbytes is None:
+                with self.assertRaises(BufferError):
+                    api.to_object(ctypes.byref(given), ctypes.byref(room))
+            else:
+                self.assertEqual(api.to_object(ctypes.byref(given), ctypes.byref(room)), 0)
+                self.assertEqual(memoryview(room.value).nbytes, nbytes)
+                ctypes.pythonapi.Py_DecRef(room)
+                room.value = None
+
+    def test_a_type_without_a_format_is_bytes(self):
+        api, room = api_of(weft.Block), ctypes.py_object()
+        memory = ctypes.create_string_buffer(16)
+        for code, bits, format in ((4, 16, "2s"), (2, 32, "f"), (10, 8, "1s")):  # bfloat16, float32, an 8-bit float
+            tensor = Tensor(data=ctypes.addressof(memory), device_type=1, ndim=1, code=code, bits=bits, lanes=1,
+                            shape=(ctypes.c_int64 * 1)(4))
+            given = Versioned(version=Version(1, 1), tensor=tensor)
+            self.assertEqual(api.to_object(ctypes.byref(given), ctypes.byref(room)), 0)
+            self.assertEqual((room.value.format, memoryview(room.value).nbytes), (format, bits // 2))
+            ctypes.pythonapi.Py_DecRef(room)
+            room.value = None
+
     def test_host_memory_waits_for_no_stream(self):
         stream = ctypes.c_void_p(1)
         self.assertEqual(api_of(weft.Block).work_stream(1, 0, ctypes.byref(stream)), 0)

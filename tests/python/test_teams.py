@@ -102,6 +102,22 @@ class Collectives(unittest.TestCase):
 
         run_members(2, body)
 
+    def test_elements_that_no_type_has_are_refused(self):
+        memory = array.array("d", [0] * 8)
+
+        class Array:
+            def __init__(self, typestr):
+                self.__array_interface__ = {"shape": (2,), "typestr": typestr, "version": 3,
+                                            "data": (memory.buffer_info()[0], False)}
+
+        with weft.Worker() as worker:
+            team = worker.run(teams.create(worker, "self"))
+            for typestr in (">f8", "|V12", "<M8[s]", "<U2"):
+                with self.assertRaises(weft.UnsupportedError):
+                    worker.run(team.allreduce(Array(typestr)))
+            worker.run(team.bcast(Array("|V12"), dtype="float32"))
+            worker.run(team.close())
+
     def test_elements_have_the_sizes_of_their_names(self):
         for name, number in teams.DATATYPES.items():
             parts = [int(text) // 8 for text in re.findall(r"[0-9]+", name)] or [ctypes.sizeof(ctypes.c_longdouble)]
