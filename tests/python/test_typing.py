@@ -23,6 +23,30 @@ class Stubs(unittest.TestCase):
             self.assertEqual({name for name in named if not name.startswith("__")},
                              {name for name in there if not name.startswith("__")}, node.name)
 
+    def test_what_takes_no_keywords_takes_none_in_the_stubs(self):
+        with open(os.path.join(os.path.dirname(weft.__file__), "_core.pyi")) as file:
+            classes = {node.name: node for node in ast.parse(file.read()).body if isinstance(node, ast.ClassDef)}
+        looked = set()
+        with weft.Worker(transports="self") as worker:
+            team, view = worker.run(weft.teams.create(worker, "self")), worker.run(weft.view.open(worker, "single"))
+            region, graph = worker.alloc(8), weft.graph.Graph(1)
+            collective = team.persistent("barrier")._core
+            for instance in worker, team._core, view._core, region, graph._core, collective, weft.Block(8), weft.Layout():
+                cls = next(cls for cls in type(instance).__mro__ if cls.__module__ == "weft._core")
+                for item in classes[cls.__name__].body:
+                    if not isinstance(item, ast.FunctionDef) or len(item.args.args) + len(item.args.posonlyargs) < 2 or \
+                            item.name in ("__new__", "__buffer__"):
+                        continue
+                    with self.assertRaises(TypeError) as caught:
+                        getattr(cls, item.name)(instance, _no_such_argument=1)
+                    takes_none = "takes no keyword arguments" in str(caught.exception)
+                    self.assertEqual(bool(item.args.posonlyargs), takes_none, (cls, item.name))
+                    looked.add(item.name)
+            worker.run(view.release())
+            worker.run(team.close())
+            graph.close()
+        self.assertLessEqual({"progress", "wait", "post_connect", "alloc", "post_split", "at", "add", "__dlpack__"}, looked)
+
     def test_the_stubs_name_every_error(self):
         with open(os.path.join(os.path.dirname(weft.__file__), "errors.pyi")) as file:
             named = {node.name: node for node in ast.parse(file.read()).body if isinstance(node, ast.ClassDef)}
