@@ -97,15 +97,17 @@ class Endpoint(_core.Endpoint):
         """Waits until a condition holds that an event makes true; raises what the endpoint was lost with."""
         while not holds():
             if self._error is not None:
-                raise self._error
+                raise self._loss()
             if self.closed or self._closing is not None:
                 raise errors.ClosedError("the endpoint is closed")
-            future = self.worker._drive().future()
-            self._waiters.append(future)
             self.worker._sleepers.add(self)
-            if limit is not None:
-                limit.ends(future)
-            await future
+            await _wake_of(self.worker, self._waiters, limit)
+
+    def _loss(self) -> BaseException:
+        """What the endpoint was lost with, as an exception of its own for one who waits: what is raised keeps frames, and so
+        the buffers of operations, as long as it lives."""
+        error = self._error
+        return error.__class__(*error.args) if error is not None else errors.ClosedError("the endpoint is closed")
 
     async def ready(self, *, deadline: float | None = None) -> None:
         """Waits until the peer has answered."""
@@ -169,10 +171,8 @@ class Endpoint(_core.Endpoint):
         try:
             return (await future)[0]
         except errors.CancelledError:
-            if self._error is not None:
-                raise self._error from None
             if not self.alive:
-                raise errors.ClosedError("the endpoint is closed") from None
+                raise self._loss() from None
             raise
         except BaseException as error:
             if not request.done:
@@ -180,6 +180,7 @@ class Endpoint(_core.Endpoint):
             raise
         finally:
             self._receives.discard(request)
+            future = None
 
     def tag_probe(self, tag: Any = 0, *, remove: bool = False) -> Any:
         """Looks for a message that no recv waits for: its length and tag (_core), or with `remove` a TakenMessage for
@@ -253,6 +254,8 @@ class Endpoint(_core.Endpoint):
             if not request.done and not limit.is_over:
                 await self.worker._give_up(request, driver, error)
             raise
+        finally:
+            future = None
 
     # ---- several buffers as one message ----
 
@@ -380,7 +383,7 @@ class Endpoint(_core.Endpoint):
                 self._transport._gone(None)
 
     def abort(self) -> None:
-        """Closes at once and discards what was not sent. Needs no loop."""
+        """Closes at once and discards what was not sent. Needs no loop. A close that has begun goes on as it is."""
         self._close(True, None)
         if self._transport is not None:
             self._transport._gone(None)
@@ -396,6 +399,22 @@ def _milliseconds(seconds: float | None) -> int:
     from ._worker import milliseconds
 
     return milliseconds(seconds)
+
+
+async def _wake_of(worker: Worker, waiters: list[Any], limit: Limit | None) -> None:
+    """Waits until the waiters are woken; nothing of a wait that ends before is left among them."""
+    future = worker._drive().future()
+    waiters.append(future)
+    if limit is not None:
+        limit.ends(future)
+    try:
+        await future
+    except BaseException:
+        if future in waiters:
+            waiters.remove(future)
+        raise
+    finally:
+        future = None
 
 
 # ---- handlers of the binding's own messages: they run within progress ----
@@ -500,11 +519,8 @@ class Listener:
             while not self._waiting:
                 if self.closed:
                     raise errors.ClosedError("the listener is closed")
-                future = self._worker._drive().future()
-                self._waiters.append(future)
                 self._worker._sleepers.add(self)
-                limit.ends(future)
-                await future
+                await _wake_of(self._worker, self._waiters, limit)
         return self._waiting.popleft()
 
     async def __aiter__(self) -> AsyncIterator[Endpoint]:

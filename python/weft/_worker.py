@@ -119,6 +119,8 @@ class Worker(_core.Worker):
                 return driver
             new = trio.TrioDriver(self)
         else:
+            if driver is not None:
+                self.fd()  # WrongThreadError: another thread's loop keeps it
             new = _drivers.PollDriver()
         if driver is not None:
             driver.stop()
@@ -141,6 +143,8 @@ class Worker(_core.Worker):
             if not request.done:
                 await self._give_up(request, driver, error)
             raise
+        finally:
+            future = None  # what it raised keeps this frame, and those of the callers with their buffers
 
     async def _give_up(self, request: _core.Request, driver: Any, error: BaseException) -> None:
         """Cancels an operation whose wait was cancelled, and waits until it has ended and its memory is free."""
@@ -172,7 +176,7 @@ class Worker(_core.Worker):
                 raise errors.TimedOutError("it has not ended by the deadline, and goes on")
             await future
         finally:
-            request.future = None
+            request.future = future = None
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Drives the worker until the coroutine has ended: for programs without an event loop."""

@@ -133,7 +133,7 @@ class Graph:
 
     def _raise(self, error: errors.WeftError) -> None:
         failed = self._core.failed()
-        if failed is None or failed[3] is None:
+        if failed is None or failed[3] is None or failed[2] != error.status:  # of an earlier run
             raise error
         raise failed[3]
 

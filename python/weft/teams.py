@@ -603,6 +603,7 @@ class Persistent:
     def __init__(self, team: Team, core: _core.Collective, out: Any, reduction: int, type: int) -> None:
         self._team, self._core = team, core
         self._reduction, self._type = reduction, type
+        self._is_free = False
         self.out = out
 
     async def start(self, *, deadline: float | None = None) -> Any:
@@ -614,7 +615,9 @@ class Persistent:
     def free(self) -> None:
         """Gives its memory back, before the team is closed. BusyError while it is under way."""
         self._core.free()
-        self._team._core.give_back(self._reduction, self._type)
+        if not self._is_free:  # the numbers may be another's by now
+            self._is_free = True
+            self._team._core.give_back(self._reduction, self._type)
 
 
 def _extent(counts: Sequence[int], displs: Sequence[int] | None) -> int:

@@ -220,6 +220,32 @@ class Loops(unittest.TestCase):
         two.destroy()
 
 
+    def test_a_thread_without_a_loop_takes_no_worker_from_one(self):
+        def takes():
+            for waits in (worker.close, server.ready, listener.accept):
+                try:
+                    worker.run(waits())
+                except weft.WrongThreadError:
+                    refused.append(waits)
+
+        async def main():
+            nonlocal worker, listener, server
+            async with weft.Worker() as worker, weft.Worker() as other:
+                listener = worker.listen()
+                client = await other.connect(listener.uri)
+                server = await listener.accept()
+                served = asyncio.ensure_future(server.recv(bytearray(6)))
+                await asyncio.sleep(0.01)  # it waits
+                await asyncio.to_thread(takes)
+                await client.send(b"served")
+                self.assertEqual(await asyncio.wait_for(served, 10), 6)
+
+        worker = listener = server = None
+        refused = []
+        asyncio.run(main())
+        self.assertGreaterEqual(len(refused), 2)
+
+
 class Threads(unittest.TestCase):
     def test_threads_with_a_loop_and_a_worker_each_talk_at_once(self):
         """Every thread is a server and a client of the next one, over and over."""

@@ -57,7 +57,7 @@ class CoreEndpoint(WeftEndpoint):
         if self.error is None:
             return False
         with self.translated() if self.translated is not None else contextlib.nullcontext():
-            raise self.error
+            raise self._loss()
 
 
 def worker() -> Worker:
@@ -325,7 +325,7 @@ class EndpointBase:
             try:
                 with self._translated(lambda: "<[Send shutdown] ep: %#x>" % self._ep.handle):
                     if self._ep.error is not None:
-                        raise self._ep.error
+                        raise self._ep._loss()
             except Exception as error:
                 logging.getLogger("ucx").error("UCXError('%s')", error)
 
