@@ -223,9 +223,19 @@ static void coll_end(struct worker *worker, void *handle, void *arg) {
     weft__py_forget(worker, (PyObject *)t);
 }
 
+/* A worker, or a function of the team, may hold it. */
+static int coll_traverse(PyObject *self, visitproc visit, void *arg) {
+    struct coll *c = (struct coll *)self;
+    Py_VISIT(Py_TYPE(self));
+    Py_VISIT(c->team);
+    Py_VISIT(c->keep);
+    return 0;
+}
+
 /* None is under way: a start holds the object. */
 static void coll_dealloc(PyObject *self) {
     struct coll *c = (struct coll *)self;
+    PyObject_GC_UnTrack(self);
     Py_XDECREF(c->keep);
     weft__py_end(c->team->worker, &c->child, coll_end, c->team);
     weft__py_free(self);
@@ -244,10 +254,11 @@ static PyGetSetDef coll_members[] = {{"worker", coll_worker, NULL, "the team's w
                                      {NULL, NULL, NULL, NULL, NULL}};
 
 static PyType_Slot coll_slots[] = {{Py_tp_dealloc, coll_dealloc},
+                                   {Py_tp_traverse, coll_traverse},
                                    {Py_tp_methods, coll_methods},
                                    {Py_tp_getset, coll_members},
                                    {0, NULL}};
 
-PyType_Spec weft__py_coll_spec = {"weft._core.Collective", sizeof(struct coll), 0,
-                                  Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
-                                  coll_slots};
+PyType_Spec weft__py_coll_spec = {
+    "weft._core.Collective", sizeof(struct coll), 0,
+    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION, coll_slots};

@@ -51,8 +51,16 @@ static void end(struct worker *unused, void *handle, void *arg) {
     weft_rkey_release(handle);
 }
 
+/* A worker may hold its keys. */
+static int traverse(PyObject *self, visitproc visit, void *arg) {
+    Py_VISIT(Py_TYPE(self));
+    Py_VISIT(((struct rkey *)self)->worker);
+    return 0;
+}
+
 static void dealloc(PyObject *self) {
     struct rkey *k = (struct rkey *)self;
+    PyObject_GC_UnTrack(self);
     weft__py_end(k->worker, &k->child, end, NULL);
     Py_XDECREF((PyObject *)k->worker);
     weft__py_free(self);
@@ -67,11 +75,15 @@ static PyGetSetDef members[] = {
     {"len", get_len, NULL, "bytes of the region", NULL},
     {NULL, NULL, NULL, NULL, NULL}};
 
-static PyType_Slot slots[] = {
-    {Py_tp_dealloc, dealloc}, {Py_tp_methods, methods}, {Py_tp_getset, members}, {0, NULL}};
+static PyType_Slot slots[] = {{Py_tp_dealloc, dealloc},
+                              {Py_tp_traverse, traverse},
+                              {Py_tp_methods, methods},
+                              {Py_tp_getset, members},
+                              {0, NULL}};
 
-PyType_Spec weft__py_rkey_spec = {"weft._core.RemoteKey", sizeof(struct rkey), 0,
-                                  Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots};
+PyType_Spec weft__py_rkey_spec = {
+    "weft._core.RemoteKey", sizeof(struct rkey), 0,
+    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots};
 
 /* ---- operations ---- */
 
@@ -83,14 +95,25 @@ static struct request *begin(struct ep *ep, struct rkey *k, enum result gives) {
     return r;
 }
 
+/* Where an access begins in the owner: 64 bits, or it is in no region. */
+static int address_of(struct state *state, PyObject *number, uint64_t *address_p) {
+    if (weft__py_u64(number, address_p)) return 0;
+    if (PyErr_ExceptionMatches(PyExc_OverflowError)) {
+        PyErr_Clear();
+        weft__py_raise_text(state, WEFT_ERR_INVALID_PARAM, "the offset is outside of the region");
+    }
+    return -1;
+}
+
 static PyObject *put_or_get(PyObject *self, PyObject *args, bool get) {
     struct ep *ep = (struct ep *)self;
     struct state *state = ep->worker->state;
-    PyObject *buffer;
+    PyObject *buffer, *at;
     struct rkey *k;
-    unsigned long long remote;
+    uint64_t remote;
     unsigned long deadline = 0, flags = 0;
-    if (!PyArg_ParseTuple(args, "OKO!|kk", &buffer, &remote, state->rkey, &k, &deadline, &flags)) {
+    if (!PyArg_ParseTuple(args, "OOO!|kk", &buffer, &at, state->rkey, &k, &deadline, &flags) ||
+        address_of(state, at, &remote) < 0) {
         return NULL;
     }
     struct request *r = begin(ep, k, GIVES_NONE);
@@ -123,11 +146,14 @@ static PyObject *ep_atomic(PyObject *self, PyObject *args) {
     struct state *state = ep->worker->state;
     int what, fetches;
     Py_ssize_t size;
-    unsigned long long operand, compare, remote;
+    unsigned long long operand, compare;
+    PyObject *at;
+    uint64_t remote;
     unsigned long deadline = 0, flags = 0;
     struct rkey *k;
-    if (!PyArg_ParseTuple(args, "inKKpKO!|kk", &what, &size, &operand, &compare, &fetches, &remote,
-                          state->rkey, &k, &deadline, &flags)) {
+    if (!PyArg_ParseTuple(args, "inKKpOO!|kk", &what, &size, &operand, &compare, &fetches, &at,
+                          state->rkey, &k, &deadline, &flags) ||
+        address_of(state, at, &remote) < 0) {
         return NULL;
     }
     enum result gives = !fetches ? GIVES_NONE : size == 4 ? GIVES_OLD_32 : GIVES_OLD_64;

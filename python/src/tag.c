@@ -129,8 +129,16 @@ static void drop(struct worker *worker, void *handle, void *unused) {
     if (handle) weft_tag_message_recv(worker->handle, handle, NULL, 0, NULL);
 }
 
+/* A worker may hold messages that were taken. */
+static int taken_traverse(PyObject *self, visitproc visit, void *arg) {
+    Py_VISIT(Py_TYPE(self));
+    Py_VISIT(((struct taken *)self)->worker);
+    return 0;
+}
+
 static void taken_dealloc(PyObject *self) {
     struct taken *t = (struct taken *)self;
+    PyObject_GC_UnTrack(self);
     weft__py_end(t->worker, &t->child, drop, NULL);
     Py_XDECREF((PyObject *)t->worker);
     weft__py_free(self);
@@ -145,12 +153,14 @@ static PyGetSetDef taken_members[] = {{"len", get_len, NULL, "bytes of the messa
                                       {NULL, NULL, NULL, NULL, NULL}};
 
 static PyType_Slot slots[] = {{Py_tp_dealloc, taken_dealloc},
+                              {Py_tp_traverse, taken_traverse},
                               {Py_tp_methods, taken_methods},
                               {Py_tp_getset, taken_members},
                               {0, NULL}};
 
-PyType_Spec weft__py_taken_spec = {"weft._core.TakenMessage", sizeof(struct taken), 0,
-                                   Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots};
+PyType_Spec weft__py_taken_spec = {
+    "weft._core.TakenMessage", sizeof(struct taken), 0,
+    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots};
 
 PyMethodDef weft__py_tag_methods[] = {
     {"tag_send", (PyCFunction)(void (*)(void))ep_tag_send, METH_FASTCALL,

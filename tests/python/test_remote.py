@@ -46,6 +46,20 @@ class OneSided(Case):
                     await release(region)
                 self.assertEqual(backing[100:107], b"written")
 
+    async def test_an_offset_is_a_number_and_no_remainder_of_one(self):
+        async with pair() as (client, server):
+            region = server.worker.alloc(64)
+            remote = Remote(client, region.key())
+            for offset in (1 << 64, 8 - (1 << 64), -(1 << 63), 1 << 80, 64, -8):
+                with self.assertRaises(weft.InvalidParamError):
+                    await remote.put(b"12345678", offset, remote=True)
+                with self.assertRaises(weft.InvalidParamError):
+                    await remote.atomic("add", 1, offset)
+            await remote.put(b"12345678", 8, remote=True)
+            self.assertIsNone(client.post_put(b"abcdefgh", Index(remote._key.base + 16), remote._key))
+            await remote.flush()
+            self.assertEqual(bytes(memoryview(region)[:24]), bytes(8) + b"12345678abcdefgh")
+
     async def test_large_transfers_and_strided_ones_are_whole(self):
         async with pair() as (client, server):
             region = server.worker.alloc(8 << 20)
