@@ -9,7 +9,8 @@ struct handler {
 /* A message within its handler; afterwards only its lengths and header are left. */
 struct message {
     PyObject_HEAD weft_am_t *am; /* NULL: the handler has returned */
-    struct worker *worker;
+    struct worker *worker;       /* likewise: a worker may hold the message */
+    struct state *state;
     PyObject *header;
     size_t len;
     bool eager;
@@ -19,6 +20,7 @@ static PyObject *message_of(struct worker *worker, weft_am_t *am) {
     struct message *m = (struct message *)PyType_GenericAlloc(worker->state->message, 0);
     if (!m) return NULL;
     m->worker = (struct worker *)Py_NewRef((PyObject *)worker);
+    m->state = worker->state;
     m->am = am;
     m->len = am->len;
     m->eager = am->data != NULL;
@@ -27,16 +29,22 @@ static PyObject *message_of(struct worker *worker, weft_am_t *am) {
     return (PyObject *)m;
 }
 
+static void message_over(struct message *m) {
+    m->am = NULL;
+    Py_CLEAR(m->worker);
+}
+
 static void on_am(weft_ep_t *handle, weft_am_t *am, void *arg) {
     struct handler *handler = arg;
     struct worker *worker = handler->worker;
     PyThreadState *was;
     if (!weft__py_enter(worker, &was)) return;
+    weft__py_signals(worker);
     PyObject *fn = Py_NewRef(handler->fn), *ep = weft__py_ep_of(handle);
     PyObject *message = message_of(worker, am), *result = NULL;
     if (message) result = PyObject_CallFunctionObjArgs(fn, ep, message, NULL);
-    if (!result) PyErr_WriteUnraisable(fn);
-    if (message) ((struct message *)message)->am = NULL;
+    if (!result) weft__py_report(worker, fn);
+    if (message) message_over((struct message *)message);
     Py_XDECREF(result);
     Py_XDECREF(message);
     Py_DECREF(ep);
@@ -112,7 +120,7 @@ static PyObject *message_recv(PyObject *self, PyObject *args) {
     PyObject *buffer;
     unsigned long deadline_ms = 0;
     if (!PyArg_ParseTuple(args, "O|k", &buffer, &deadline_ms)) return NULL;
-    if (!m->am) return weft__py_raise(m->worker->state, WEFT_ERR_NOT_FOUND);
+    if (!m->am) return weft__py_raise(m->state, WEFT_ERR_NOT_FOUND);
     struct request *r = weft__py_request_with(m->worker, GIVES_KEPT, buffer, true);
     if (!r) return NULL;
     r->keep = Py_NewRef(buffer);
@@ -122,8 +130,8 @@ static PyObject *message_recv(PyObject *self, PyObject *args) {
 
 static PyObject *message_bytes(PyObject *self, PyObject *unused) {
     struct message *m = (struct message *)self;
-    if (!m->am) return weft__py_raise(m->worker->state, WEFT_ERR_NOT_FOUND);
-    if (!m->am->data) return weft__py_raise(m->worker->state, WEFT_ERR_UNSUPPORTED);
+    if (!m->am) return weft__py_raise(m->state, WEFT_ERR_NOT_FOUND);
+    if (!m->am->data) return weft__py_raise(m->state, WEFT_ERR_UNSUPPORTED);
     return PyBytes_FromStringAndSize(m->am->data, m->am->len);
 }
 

@@ -39,7 +39,7 @@ static PyObject *worker_connect(PyObject *self, PyObject *args, PyObject *kwargs
         status =
             weft_connect_address(w->handle, PyBytes_AsString(to), PyBytes_Size(to), &params, &ep);
     } else {
-        const char *uri = PyUnicode_AsUTF8AndSize(to, NULL);
+        const char *uri = weft__py_utf8(to);
         if (!uri) return NULL;
         status = weft_connect(w->handle, uri, &params, &ep);
     }
@@ -65,9 +65,10 @@ static weft_status_t on_request(const char *peer, void *arg) {
     /* It may close the listener and forget it. */
     PyObject *fn = a->on_request, *result = NULL;
     Py_XINCREF(fn);
-    if (fn) result = PyObject_CallFunction(fn, "s", peer);
+    weft__py_signals(worker);
+    if (fn) result = PyObject_CallFunction(fn, "O&", weft__py_text, peer);
     int accepts = result ? PyObject_IsTrue(result) : 0;
-    if (fn && (!result || accepts < 0)) PyErr_WriteUnraisable(fn);
+    if (fn && (!result || accepts < 0)) weft__py_report(worker, fn);
     Py_XDECREF(result);
     Py_XDECREF(fn);
     weft__py_leave(worker, was);
@@ -137,7 +138,7 @@ static PyObject *listener_close(PyObject *self, PyObject *unused) {
 static PyObject *get_uri(PyObject *self, void *unused) {
     struct listener *l = (struct listener *)self;
     if (!is_live(l)) return weft__py_raise(l->worker->state, WEFT_ERR_CLOSED);
-    return PyUnicode_FromString(weft_listener_uri(l->handle));
+    return weft__py_text((char *)weft_listener_uri(l->handle));
 }
 
 static PyObject *get_closed(PyObject *self, void *unused) {

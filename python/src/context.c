@@ -16,8 +16,8 @@ static int settings_of(PyObject *dict, weft_setting_t *settings, size_t *n_p) {
             PyErr_Format(PyExc_TypeError, "settings are strings: %R: %R", name, value);
             return -1;
         }
-        setting->name = PyUnicode_AsUTF8AndSize(name, NULL);
-        setting->value = setting->name ? PyUnicode_AsUTF8AndSize(value, NULL) : NULL;
+        setting->name = weft__py_utf8(name);
+        setting->value = setting->name ? weft__py_utf8(value) : NULL;
         if (!setting->value) return -1;
     }
     return 0;
@@ -64,9 +64,9 @@ static PyObject *list_settings(PyObject *self, PyObject *unused) {
     weft_setting_info_t info;
     for (size_t i = 0; list; i++) {
         if (weft_context_setting(((struct context *)self)->handle, i, &info) < 0) break;
-        PyObject *row = Py_BuildValue("{ssssssssssss}", "name", info.name, "value", info.value,
-                                      "unit", info.unit, "help", info.help, "range", info.range,
-                                      "origin", origins[info.origin]);
+        PyObject *row = Py_BuildValue("{sssO&ssssssss}", "name", info.name, "value", weft__py_text,
+                                      info.value, "unit", info.unit, "help", info.help, "range",
+                                      info.range, "origin", origins[info.origin]);
         if (!row || PyList_Append(list, row) < 0) Py_CLEAR(list);
         Py_XDECREF(row);
     }

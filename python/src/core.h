@@ -52,12 +52,13 @@ struct worker {
      * else may be gone. */
     struct request *ending;
     PyThreadState *unlocked; /* while the library runs without the interpreter's lock */
-    size_t exports;          /* buffers of regions that Python refers to */
+    atomic_size_t exports;   /* buffers of regions that Python refers to, on any thread */
     bool unlock;             /* progress releases the interpreter's lock */
     bool polls;              /* an operation drives the worker until it has ended */
     bool turning;            /* within the library's progress */
     struct worker *next_left;
-    bool dead; /* no callback enters Python any more */
+    PyObject *raised; /* in a callback, to end the call that drives: weft__py_interrupted */
+    bool dead;        /* no callback enters Python any more */
     bool was_closed;
 };
 
@@ -137,6 +138,9 @@ void weft__py_free(PyObject *self); /* the last step of a dealloc */
 
 /* ---- errors.c ---- */
 char *weft__py_describe(weft_status_t status); /* malloc'ed; NULL without memory */
+/* For "O&": a text of the library's as a str, NULL as None. It may be cut within a character, or be
+ * of a peer. */
+PyObject *weft__py_text(void *text);
 PyObject *weft__py_exception(struct state *state, weft_status_t status, const char *why);
 /* Raises the exception of a status; returns NULL. */
 void *weft__py_raise(struct state *state, weft_status_t status);
@@ -144,7 +148,13 @@ void *weft__py_raise(struct state *state, weft_status_t status);
  * "K" and "I" cut a larger one off, to another tag, id or rank. */
 int weft__py_u64(PyObject *number, void *u64_p);
 int weft__py_u32(PyObject *number, void *u32_p);
+/* One that does not fit is the largest, which the library refuses. */
+static inline uint32_t weft__py_u32_of(long long number) {
+    return number < 0 || number > UINT32_MAX ? UINT32_MAX : (uint32_t)number;
+}
 void *weft__py_raise_text(struct state *state, weft_status_t status, const char *text);
+/* The UTF-8 of a str, which lives as long as that. TypeError; ValueError if it has a zero in it. */
+const char *weft__py_utf8(PyObject *str);
 /* None, or raises. */
 PyObject *weft__py_checked(struct state *state, weft_status_t status);
 /* Takes the exception that is raised; *kept_p is set to it unless it holds an earlier one. */
@@ -194,6 +204,14 @@ weft_context_t *weft__py_context_handle(PyObject *context);
 /* ---- worker.c ---- */
 bool weft__py_enter(struct worker *worker, PyThreadState **was_p);
 void weft__py_leave(struct worker *worker, PyThreadState *was);
+/*
+ * What no code of a callback can take is raised by the call that drives: what the handler of a
+ * signal raises, KeyboardInterrupt and SystemExit.
+ */
+void weft__py_signals(struct worker *worker); /* runs the handlers of signals that have come */
+/* Reports the exception of a callback, of this object: kept to be raised, or unraisable. */
+void weft__py_report(struct worker *worker, PyObject *of);
+int weft__py_interrupted(struct worker *worker);           /* -1: one was kept, and is raised */
 int weft__py_turn(struct worker *worker, unsigned budget); /* weft_worker_progress */
 int weft__py_wait(struct worker *worker, int timeout_ms);  /* weft_worker_wait */
 void weft__py_destroy(struct worker *worker);
@@ -214,6 +232,10 @@ typedef void (*weft__py_end_fn)(struct worker *worker, void *handle, void *arg);
  * come, and the library's object ends with the worker.
  */
 void weft__py_end(struct worker *worker, struct child *child, weft__py_end_fn end, void *arg);
+/* Of any thread: calls a function on the worker's, and ends its wait. False: it closes, or there is
+ * no memory. */
+bool weft__py_post(struct worker *worker, void (*fn)(void *arg), void *arg);
+void weft__py_wake(struct worker *worker);
 /* Drops a reference where the interpreter's lock may not be held. */
 void weft__py_forget(struct worker *worker, PyObject *object);
 void weft__py_ended(struct worker *worker); /* the worker is gone, and all that it had */

@@ -18,10 +18,11 @@ void weft__py_on_ready(weft_ep_t *handle, void *arg) {
     struct worker *worker = arg;
     PyThreadState *was;
     if (!weft__py_enter(worker, &was)) return;
+    weft__py_signals(worker);
     PyObject *ep = weft__py_ep_of(handle), *result = NULL;
     if (ep != Py_None) {
         result = PyObject_CallMethodObjArgs(ep, worker->state->ready, NULL);
-        if (!result) PyErr_WriteUnraisable(ep);
+        if (!result) weft__py_report(worker, ep);
     }
     Py_XDECREF(result);
     Py_DECREF(ep);
@@ -42,12 +43,13 @@ void weft__py_on_lost(weft_ep_t *handle, weft_status_t status, void *arg) {
         free(why);
         return;
     }
+    weft__py_signals(worker);
     PyObject *ep = weft__py_ep_of(handle);
     if (ep != Py_None) {
         PyObject *exception = weft__py_exception(worker->state, status, why), *result = NULL;
         if (exception)
             result = PyObject_CallMethodObjArgs(ep, worker->state->lost, exception, NULL);
-        if (!result) PyErr_WriteUnraisable(ep);
+        if (!result) weft__py_report(worker, ep);
         Py_XDECREF(result);
         Py_XDECREF(exception);
     }
@@ -62,10 +64,11 @@ void weft__py_call_endpoint(struct worker *worker, weft_ep_t *handle, PyObject *
     PyThreadState *was;
     if (worker->ending) return; /* which ends it */
     if (!weft__py_enter(worker, &was)) return;
+    weft__py_signals(worker);
     PyObject *ep = weft__py_ep_new(worker, handle), *fn = *fn_p, *result = NULL;
     Py_XINCREF(fn); /* it may take itself away */
     if (ep && fn) result = PyObject_CallFunctionObjArgs(fn, ep, NULL);
-    if (PyErr_Occurred()) PyErr_WriteUnraisable(fn);
+    if (PyErr_Occurred()) weft__py_report(worker, fn);
     Py_XDECREF(fn);
     Py_XDECREF(result);
     Py_XDECREF(ep);
@@ -174,14 +177,14 @@ static PyObject *ep_describe(PyObject *self, PyObject *unused) {
     if (weft__py_ep_open(ep) < 0) return NULL;
     weft_status_t status = weft_ep_describe(ep->handle, &info);
     if (status < 0) return weft__py_raise(ep->worker->state, status);
-    return Py_BuildValue("{sssssssssssKsIsIsKsKsssKsissssss}", "state", info.state, "transport",
-                         info.transport, "connected_by", info.connected_by, "why", info.why, "peer",
-                         info.peer, "peer_worker", (unsigned long long)info.peer_worker, "n_lanes",
-                         info.n_lanes, "n_endpoints", info.n_endpoints, "sent",
-                         (unsigned long long)info.sent, "received",
-                         (unsigned long long)info.received, "one_sided", info.one_sided, "score",
-                         (unsigned long long)info.score, "fast", info.fast, "negotiation",
-                         info.negotiation, "switching", info.switching, "error", info.error);
+    return Py_BuildValue(
+        "{sssssssO&sO&sKsIsIsKsKsssKsisssssO&}", "state", info.state, "transport", info.transport,
+        "connected_by", info.connected_by, "why", weft__py_text, info.why, "peer", weft__py_text,
+        info.peer, "peer_worker", (unsigned long long)info.peer_worker, "n_lanes", info.n_lanes,
+        "n_endpoints", info.n_endpoints, "sent", (unsigned long long)info.sent, "received",
+        (unsigned long long)info.received, "one_sided", info.one_sided, "score",
+        (unsigned long long)info.score, "fast", info.fast, "negotiation", info.negotiation,
+        "switching", info.switching, "error", weft__py_text, info.error);
 }
 
 static PyObject *ep_is_connected(PyObject *self, PyObject *args) {

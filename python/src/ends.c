@@ -60,6 +60,26 @@ void weft__py_closes(struct worker *w) {
     unlock(w);
 }
 
+/* ---- what other threads may do ---- */
+
+/* With the lock. A worker that closes takes no function any more: it may be gone at any moment. */
+static bool takes_calls(const struct worker *w) {
+    return w->handle && !w->ending;
+}
+
+bool weft__py_post(struct worker *w, void (*fn)(void *arg), void *arg) {
+    lock(w);
+    bool posted = takes_calls(w) && weft_worker_post(w->handle, fn, arg) == WEFT_OK;
+    unlock(w);
+    return posted;
+}
+
+void weft__py_wake(struct worker *w) {
+    lock(w);
+    if (takes_calls(w)) weft_worker_wake(w->handle);
+    unlock(w);
+}
+
 /* ---- without a reference ---- */
 
 struct orphan {
@@ -95,15 +115,15 @@ void weft__py_end(struct worker *w, struct child *child, weft__py_end_fn end, vo
     if (orphan && handle) { /* it takes the place of the object */
         orphan->handle = handle;
         orphan->child.orphan = true;
-        orphan->posted = !owner;
+        orphan->posted = !owner && takes_calls(w);
         link_in(w, &orphan->child, &orphan->handle);
+        if (orphan->posted && weft_worker_post(w->handle, on_owner, orphan) < 0)
+            orphan->posted = false;
     }
     unlock(w);
     if (now || !handle) {
         free(orphan);
         end(w, w->dead ? NULL : handle, arg);
-    } else if (orphan && !owner && weft_worker_post(w->handle, on_owner, orphan) < 0) {
-        orphan->posted = false;
     }
 }
 
@@ -181,7 +201,9 @@ void weft__py_take_left(struct state *s) {
 /* ---- the worker's end ---- */
 
 void weft__py_ended(struct worker *w) {
+    lock(w); /* another thread may be using it */
     w->handle = NULL;
+    unlock(w);
     for (;;) {
         lock(w);
         struct child *child = w->children;

@@ -8,9 +8,22 @@ char *weft__py_describe(weft_status_t status) {
     return text;
 }
 
+PyObject *weft__py_text(void *text) {
+    if (!text) Py_RETURN_NONE;
+    return PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "replace");
+}
+
 PyObject *weft__py_exception(struct state *state, weft_status_t status, const char *why) {
-    return PyObject_CallFunction(state->make_error, "is", (int)status,
+    return PyObject_CallFunction(state->make_error, "iO&", (int)status, weft__py_text,
                                  why ? why : weft_status_sentence(status));
+}
+
+const char *weft__py_utf8(PyObject *str) {
+    Py_ssize_t len;
+    const char *text = PyUnicode_AsUTF8AndSize(str, &len);
+    if (!text || strlen(text) == (size_t)len) return text;
+    PyErr_SetString(PyExc_ValueError, "embedded null character");
+    return NULL;
 }
 
 int weft__py_u64(PyObject *number, void *u64_p) {

@@ -112,10 +112,13 @@ static PyObject *new (PyTypeObject *type, PyObject *args, PyObject *kwargs) {
     struct state *state = weft__py_state(type);
     PyObject *team, *progress;
     weft_graph_params_t params = {.n_threads = 0};
-    if (!PyArg_ParseTuple(args, "OIppIO", &team, &params.n_threads, &params.pin, &params.trace,
-                          &params.n_gpus, &progress)) {
+    long long n_threads, n_gpus;
+    if (!PyArg_ParseTuple(args, "OLppLO", &team, &n_threads, &params.pin, &params.trace, &n_gpus,
+                          &progress)) {
         return NULL;
     }
+    params.n_threads = weft__py_u32_of(n_threads);
+    params.n_gpus = weft__py_u32_of(n_gpus);
     if (team != Py_None) {
         if (!PyObject_TypeCheck(team, state->team)) {
             PyErr_SetString(PyExc_TypeError, "team: not a team");
@@ -203,7 +206,7 @@ static bool leave_to_owner(struct graph *g) {
     struct worker *w = g->team->worker;
     struct graph *other = (struct graph *)PyType_GenericAlloc(g->state->graph, 0);
     if (!other) PyErr_Clear();
-    if (!other || weft_worker_post(w->handle, drop_on_owner, w) < 0) {
+    if (!other || !weft__py_post(w, drop_on_owner, w)) {
         Py_XDECREF((PyObject *)other);
         return false;
     }
@@ -339,11 +342,6 @@ static struct task *task_new(struct graph *g, PyObject *inputs) {
     return NULL;
 }
 
-/* One that is too large stays that, and is refused. */
-static uint32_t number_of(long long rank) {
-    return rank > UINT32_MAX ? UINT32_MAX : (uint32_t)rank;
-}
-
 static PyObject *graph_add(PyObject *self, PyObject *args) {
     struct graph *g = (struct graph *)self;
     PyObject *fn, *inputs;
@@ -360,6 +358,7 @@ static PyObject *graph_add(PyObject *self, PyObject *args) {
     if (size < 0 || retries < 0 || retries > UINT32_MAX)
         return weft__py_raise_text(g->state, WEFT_ERR_INVALID_PARAM,
                                    "result_size or retries is out of range");
+    if (g->running) return weft__py_raise(g->state, WEFT_ERR_BUSY); /* its threads read the array */
     struct task *t = task_new(g, inputs);
     if (!t) return NULL;
     t->size = g->team ? size : 0;
@@ -371,8 +370,8 @@ static PyObject *graph_add(PyObject *self, PyObject *args) {
     params.on_cpu = cpu >= 0, params.cpu = cpu;
     params.on_node = node >= 0, params.node = node;
     params.on_gpu = on_gpu;
-    params.on_rank = rank >= 0, params.rank = number_of(rank);
-    params.on_host = host >= 0, params.host = number_of(host);
+    params.on_rank = rank >= 0, params.rank = weft__py_u32_of(rank);
+    params.on_host = host >= 0, params.host = weft__py_u32_of(host);
     weft_status_t status = weft_graph_add(g->handle, &params, &number);
     if (status < 0) {
         free(t->inputs);
@@ -448,7 +447,7 @@ static PyObject *graph_result(PyObject *self, PyObject *args) {
     const void *data;
     size_t len;
     if (!PyArg_ParseTuple(args, "L", &task) || graph_open(g) < 0) return NULL;
-    weft_task_t number = number_of(task);
+    weft_task_t number = weft__py_u32_of(task);
     weft_status_t status = weft_graph_result(g->handle, number, &data, &len);
     if (status < 0) return weft__py_raise(g->state, status);
     if (g->team) return PyBytes_FromStringAndSize(data, len);

@@ -14,7 +14,7 @@ struct memory {
     struct ending *after; /* of registered memory; NULL: allocated */
     weft_mem_info_t info;
     struct request *ending; /* its release, in progress */
-    size_t exports;
+    atomic_size_t exports;  /* any thread */
     bool of_device;
 };
 

@@ -98,8 +98,16 @@ static int add_statuses(PyObject *module) {
     return failed;
 }
 
+/* Callbacks on other threads enter the main interpreter (PyGILState_Ensure). */
+static int check_interpreter(void) {
+    if (PyInterpreterState_GetID(PyInterpreterState_Get()) == 0) return 0;
+    PyErr_SetString(PyExc_ImportError, "weft runs in the main interpreter alone");
+    return -1;
+}
+
 static int execute(PyObject *module) {
     struct state *state = PyModule_GetState(module);
+    if (check_interpreter() < 0) return -1;
     if (add_types(module, state) < 0 || add_names(state) < 0 || add_statuses(module) < 0 ||
         weft__py_add_exchange(module, state) < 0) {
         return -1;

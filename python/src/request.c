@@ -115,7 +115,7 @@ static PyObject *polled(struct request *r) {
     struct worker *worker = r->worker;
     PyObject *value = NULL;
     int n = 0;
-    for (unsigned turns = 1; r->status == WEFT_IN_PROGRESS; turns++) {
+    for (unsigned turns = 1; r->status == WEFT_IN_PROGRESS && !worker->raised; turns++) {
         n = weft__py_wait(worker, WAIT_MS);
         bool late = n == WEFT_ERR_TIMED_OUT;
         if (late) n = 0;
@@ -123,13 +123,14 @@ static PyObject *polled(struct request *r) {
     }
     if (n < 0) {
         weft__py_raise(worker->state, n);
-    } else if (r->status == WEFT_IN_PROGRESS) { /* a signal's handler has raised */
+    } else if (r->status == WEFT_IN_PROGRESS) { /* a signal's handler, or a callback, has raised */
         if (r->handle) weft_request_cancel(r->handle);
     } else if (weft__py_deliver(worker), r->status >= 0) {
         value = value_of(r);
     } else {
         raise(r);
     }
+    if (weft__py_interrupted(worker) < 0) Py_CLEAR(value);
     if (r->reported && !r->why) {
         weft__py_dropped(r);
     } else {
@@ -184,23 +185,31 @@ static PyObject *fail(struct state *state, PyObject *future) {
     return result;
 }
 
+static bool is_done(struct worker *worker, PyObject *future) {
+    PyObject *done = PyObject_CallMethodObjArgs(future, worker->state->done, NULL);
+    bool is_true = done == Py_True;
+    if (!done) weft__py_report(worker, future);
+    Py_XDECREF(done);
+    return is_true;
+}
+
+/* Signals run their handlers before the future's code, which they would interrupt. One that comes
+ * later may, and then its method is called again. */
 static void resolve(struct request *r, PyObject *future) {
-    struct state *state = r->worker->state;
-    PyObject *was_done = PyObject_CallMethodObjArgs(future, state->done, NULL), *value,
-             *result = NULL;
-    bool skip = was_done == Py_True;
-    if (!was_done) PyErr_WriteUnraisable(future);
-    Py_XDECREF(was_done);
-    if (skip) return;
-    if (r->status < 0) {
-        value = failure_of(r);
-        if (value) result = PyObject_CallMethodObjArgs(future, state->set_exception, value, NULL);
-    } else {
-        value = value_of(r);
-        if (value) result = PyObject_CallMethodObjArgs(future, state->set_result, value, NULL);
-    }
+    struct worker *worker = r->worker;
+    struct state *state = worker->state;
+    weft__py_signals(worker);
+    if (is_done(worker, future)) return;
+    PyObject *method = r->status < 0 ? state->set_exception : state->set_result;
+    PyObject *value = r->status < 0 ? failure_of(r) : value_of(r), *result = NULL;
+    if (value) result = PyObject_CallMethodObjArgs(future, method, value, NULL);
     if (!value) result = fail(state, future);
-    if (!result) PyErr_WriteUnraisable(future);
+    if (value && !result) {
+        weft__py_report(worker, future);
+        result = is_done(worker, future) ? Py_NewRef(Py_None)
+                                         : PyObject_CallMethodObjArgs(future, method, value, NULL);
+    }
+    if (!result) weft__py_report(worker, future);
     Py_XDECREF(result);
     Py_XDECREF(value);
 }
@@ -211,7 +220,7 @@ Py_ssize_t weft__py_deliver(struct worker *worker) {
         worker->was_closed = true;
         PyObject *result =
             PyObject_CallMethodObjArgs((PyObject *)worker, worker->state->gone, NULL);
-        if (!result) PyErr_WriteUnraisable((PyObject *)worker);
+        if (!result) weft__py_report(worker, (PyObject *)worker);
         Py_XDECREF(result);
     }
     while (worker->first) {

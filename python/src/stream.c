@@ -48,10 +48,11 @@ static void on_data(weft_ep_t *handle, void *arg) {
     struct worker *worker = arg;
     PyThreadState *was;
     if (!weft__py_enter(worker, &was)) return;
+    weft__py_signals(worker);
     PyObject *ep = weft__py_ep_of(handle), *result = NULL;
     if (ep != Py_None) {
         result = PyObject_CallMethod(ep, "_stream_data", NULL);
-        if (!result) PyErr_WriteUnraisable(ep);
+        if (!result) weft__py_report(worker, ep);
     }
     Py_XDECREF(result);
     Py_DECREF(ep);

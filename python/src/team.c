@@ -41,7 +41,7 @@ static weft_status_t allgather(void *arg, weft_worker_t *worker, const void *min
     if (end && bytes) result = PyObject_CallFunctionObjArgs(x->fn, bytes, end, NULL);
     bool finished = !x->done;
     if (!result) {
-        PyErr_WriteUnraisable(x->fn);
+        weft__py_report(x->worker, x->fn);
         x->done = NULL;
     }
     Py_XDECREF(end);
@@ -107,17 +107,18 @@ static PyObject *worker_team(PyObject *self, PyObject *args) {
     struct worker *w = (struct worker *)self;
     PyObject *how, *capsule = NULL, *fn;
     weft_team_params_t params = {.on_ready = on_ready};
-    unsigned rank, size;
-    if (!PyArg_ParseTuple(args, "O|IIzzI", &how, &params.deadline_ms,
+    long long rank, size, ranks_per_core = 0;
+    if (!PyArg_ParseTuple(args, "O|IIzzL", &how, &params.deadline_ms,
                           &params.collective_deadline_ms, &params.algorithms, &params.transports,
-                          &params.ranks_per_core) ||
+                          &ranks_per_core) ||
         weft__py_open(w) < 0) {
         return NULL;
     }
+    params.ranks_per_core = weft__py_u32_of(ranks_per_core);
     const weft_exchange_t *exchange = how == Py_None ? weft_self_exchange() : weft_run_exchange();
     if (PyTuple_Check(how)) {
-        if (!PyArg_ParseTuple(how, "IIO", &rank, &size, &fn)) return NULL;
-        capsule = exchange_of(w, rank, size, fn);
+        if (!PyArg_ParseTuple(how, "LLO", &rank, &size, &fn)) return NULL;
+        capsule = exchange_of(w, weft__py_u32_of(rank), weft__py_u32_of(size), fn);
         if (!capsule) return NULL;
         exchange = PyCapsule_GetContext(capsule);
     }
@@ -316,10 +317,11 @@ static PyObject *team_describe(PyObject *self, PyObject *unused) {
     if (weft__py_team_open(t) < 0) return NULL;
     weft_status_t status = weft_team_describe(t->handle, &info);
     if (status < 0) return weft__py_raise(t->worker->state, status);
-    return Py_BuildValue("{sIsIsIsisIsssIsIsi}", "rank", info.rank, "size", info.size, "epoch",
+    return Py_BuildValue("{sIsIsIsisIsO&sIsIsi}", "rank", info.rank, "size", info.size, "epoch",
                          info.epoch, "status", (int)info.status, "blamed", info.blamed, "why",
-                         info.why ? info.why : "", "n_hosts", info.n_hosts, "ranks_per_core",
-                         info.ranks_per_core, "shares_memory", info.shares_memory);
+                         weft__py_text, info.why ? info.why : "", "n_hosts", info.n_hosts,
+                         "ranks_per_core", info.ranks_per_core, "shares_memory",
+                         info.shares_memory);
 }
 
 static PyObject *team_take(PyObject *self, PyObject *args) {

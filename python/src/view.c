@@ -137,7 +137,7 @@ static weft_status_t run(weft_finalizer_t *unused, void *arg) {
         return WEFT_ERR_CANCELLED;
     }
     PyObject *result = PyObject_CallFunctionObjArgs(f->fn, NULL);
-    if (!result) PyErr_WriteUnraisable(f->fn);
+    if (!result) weft__py_report(f->worker, f->fn);
     weft_status_t status = result ? WEFT_OK : WEFT_ERR_CANCELLED;
     Py_XDECREF(result);
     Py_DECREF(f->fn);
@@ -168,9 +168,9 @@ static PyObject *devices_of(const weft_device_info_t *devices, uint32_t n) {
     PyObject *list = PyList_New(0);
     for (uint32_t i = 0; list && i < n; i++) {
         PyObject *row = Py_BuildValue(
-            "{sssssKsKsi}", "name", devices[i].name, "address", devices[i].address, "memory",
-            (unsigned long long)devices[i].memory, "id", (unsigned long long)devices[i].id,
-            "numa_node", (int)devices[i].numa_node);
+            "{sO&sO&sKsKsi}", "name", weft__py_text, devices[i].name, "address", weft__py_text,
+            devices[i].address, "memory", (unsigned long long)devices[i].memory, "id",
+            (unsigned long long)devices[i].id, "numa_node", (int)devices[i].numa_node);
         if (!row || PyList_Append(list, row) < 0) Py_CLEAR(list);
         Py_XDECREF(row);
     }
@@ -217,15 +217,16 @@ static PyObject *caches_of(const weft_resource_set_t *set) {
 static PyObject *dict_of(const weft_resource_set_t *s) {
     if (!s) Py_RETURN_NONE;
     return Py_BuildValue(
-        "{sIsisKsssKsNsIsIsIsIsisisNsNsssKsKsKsKsNsNsN}", "rank", s->rank, "pid", (int)s->pid,
-        "process_id", (unsigned long long)s->process_id, "host", s->host, "host_id",
+        "{sIsisKsO&sKsNsIsIsIsIsisisNsNsO&sKsKsKsKsNsNsN}", "rank", s->rank, "pid", (int)s->pid,
+        "process_id", (unsigned long long)s->process_id, "host", weft__py_text, s->host, "host_id",
         (unsigned long long)s->host_id, "cpus", cpus_of(s), "n_cpus", s->n_cpus, "n_cores",
         s->n_cores, "n_packages", s->n_packages, "n_numa_nodes", s->n_numa_nodes, "package",
         (int)s->package, "numa_node", (int)s->numa_node, "nodes", nodes_of(s), "caches",
-        caches_of(s), "topology", s->topology, "ram_total", (unsigned long long)s->ram_total,
-        "ram_free", (unsigned long long)s->ram_free, "ram_used", (unsigned long long)s->ram_used,
-        "ram_id", (unsigned long long)s->ram_id, "gpus", devices_of(s->gpu, s->n_gpus),
-        "rdma_devices", devices_of(s->rdma_device, s->n_rdma_devices), "network_devices",
+        caches_of(s), "topology", weft__py_text, s->topology, "ram_total",
+        (unsigned long long)s->ram_total, "ram_free", (unsigned long long)s->ram_free, "ram_used",
+        (unsigned long long)s->ram_used, "ram_id", (unsigned long long)s->ram_id, "gpus",
+        devices_of(s->gpu, s->n_gpus), "rdma_devices",
+        devices_of(s->rdma_device, s->n_rdma_devices), "network_devices",
         devices_of(s->network_device, s->n_network_devices));
 }
 
@@ -246,8 +247,12 @@ static PyObject *view_at(PyObject *self, PyObject *args) {
     w->unlocked = NULL;
     w->turning = turned;
     /* The set is read before the program is called, which may end the view. */
-    PyObject *dict = status < 0 ? weft__py_raise(w->state, status) : dict_of(set);
+    PyObject *dict = status < 0 ? weft__py_raise(w->state, status) : dict_of(set), *raised = NULL;
+    if (!dict) weft__py_keep_raised(&raised);
     weft__py_deliver(w);
+    if (raised) PyErr_SetObject((PyObject *)Py_TYPE(raised), raised);
+    Py_XDECREF(raised);
+    if (weft__py_interrupted(w) < 0) Py_CLEAR(dict);
     return dict;
 }
 

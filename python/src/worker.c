@@ -24,6 +24,28 @@ void weft__py_leave(struct worker *worker, PyThreadState *was) {
     if (was) worker->unlocked = PyEval_SaveThread();
 }
 
+void weft__py_signals(struct worker *worker) {
+    if (PyErr_CheckSignals() < 0) weft__py_keep_raised(&worker->raised);
+}
+
+void weft__py_report(struct worker *worker, PyObject *of) {
+    if (PyErr_ExceptionMatches(PyExc_KeyboardInterrupt) ||
+        PyErr_ExceptionMatches(PyExc_SystemExit)) {
+        weft__py_keep_raised(&worker->raised);
+    } else {
+        PyErr_WriteUnraisable(of);
+    }
+}
+
+int weft__py_interrupted(struct worker *worker) {
+    PyObject *raised = worker->raised;
+    if (!raised) return 0;
+    worker->raised = NULL;
+    PyErr_SetObject((PyObject *)Py_TYPE(raised), raised);
+    Py_DECREF(raised);
+    return -1;
+}
+
 static void closed(struct request *request) {
     request->worker->ending = NULL;
     weft__py_ended(request->worker);
@@ -91,6 +113,7 @@ static int traverse(PyObject *self, visitproc visit, void *arg) {
     Py_VISIT(w->context);
     Py_VISIT(w->ep_type);
     Py_VISIT(w->on_endpoint);
+    Py_VISIT(w->raised);
     int stop = weft__py_graphs_traverse(w, visit, arg);
     if (stop) return stop;
     return weft__py_am_traverse(w, visit, arg);
@@ -101,6 +124,7 @@ static int clear(PyObject *self) {
     weft__py_am_clear(w);
     weft__py_graphs_drop(w);
     Py_CLEAR(w->on_endpoint);
+    Py_CLEAR(w->raised);
     return 0;
 }
 
@@ -165,6 +189,7 @@ static PyObject *worker_progress(PyObject *self, PyObject *const *args, Py_ssize
     if (PyErr_Occurred() || weft__py_own(w) < 0) return NULL;
     int n = weft__py_turn(w, budget);
     Py_ssize_t reported = weft__py_deliver(w);
+    if (weft__py_interrupted(w) < 0) return NULL;
     if (n < 0) return weft__py_raise(w->state, n);
     return PyLong_FromSsize_t(n > reported ? n : reported);
 }
@@ -177,6 +202,7 @@ static int spin(weft_worker_t *worker, int unused) {
 static Py_ssize_t look(struct worker *w) {
     int n = drive(w, spin, 0);
     Py_ssize_t reported = weft__py_deliver(w);
+    if (weft__py_interrupted(w) < 0) return -1;
     if (n < 0) return weft__py_raise(w->state, n), -1;
     return n > reported ? n : reported;
 }
@@ -208,6 +234,7 @@ static PyObject *worker_wait(PyObject *self, PyObject *args) {
     for (;;) {
         int n = weft__py_turn(w, 0);
         Py_ssize_t reported = weft__py_deliver(w);
+        if (weft__py_interrupted(w) < 0) return NULL;
         if (n < 0) return weft__py_raise(w->state, n);
         if (n || reported || slept || !w->handle) Py_RETURN_TRUE;
         Py_ssize_t found = timeout_ms && !w->unlock ? look(w) : 0;
@@ -232,7 +259,7 @@ static PyObject *worker_fd(PyObject *self, PyObject *unused) {
 
 static PyObject *worker_wake(PyObject *self, PyObject *unused) {
     struct worker *w = (struct worker *)self;
-    if (w->handle) weft_worker_wake(w->handle);
+    weft__py_wake(w);
     Py_RETURN_NONE;
 }
 

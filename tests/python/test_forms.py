@@ -10,6 +10,7 @@ import weakref
 import weft
 from members import run_members
 from pair import Index
+from weft import teams
 
 try:
     import numpy
@@ -40,6 +41,9 @@ class Forms(unittest.TestCase):
             with self.assertRaises(OverflowError):
                 await team.neighbor_alltoallv([1 << 32], [0], mine, [1], [1])
             await team.barrier()
+            for rank, size in (1 << 32, 1), (-1, 1), (0, (1 << 32) + 1):
+                with self.assertRaises(weft.WeftError):
+                    await teams.create(worker, (rank, size, lambda mine, finish: finish(mine)))
 
         run_members(2, body)
 
@@ -92,6 +96,21 @@ class Forms(unittest.TestCase):
             await team.barrier()
 
         run_members(3, body)
+
+    def test_a_second_free_gives_back_no_number_of_another(self):
+        with weft.Worker(settings={"log.level": "error"}) as worker:
+            team = worker.run(teams.create(worker, "self"))
+            op = team.reduction(lambda left, right, out: None, 8)
+            mine = memoryview(bytes(8)).cast("q")
+            first = team.persistent("allreduce", mine, op=op)
+            first.free()
+            second = team.persistent("allreduce", mine, op=op)
+            first.free()
+            third = team.persistent("allreduce", mine, op=op)
+            self.assertNotEqual(second._reduction, third._reduction)
+            for each in second, third:
+                each.free()
+            worker.run(team.close())
 
     def test_memory_of_a_persistent_collective_stays(self):
         async def body(team, worker):

@@ -1,11 +1,13 @@
 """Objects whose last reference goes: on another thread, in a callback of a weak reference, while the worker closes."""
 import asyncio
+import contextlib
 import gc
 import os
 import socket
 import sys
 import threading
 import time
+import traceback
 import unittest
 import weakref
 
@@ -185,6 +187,26 @@ class Workers(unittest.TestCase):
                 self.assertEqual(descriptors(), before)
 
 
+    def test_another_thread_wakes_it_while_it_closes(self):
+        def wakes():
+            while workers:
+                for worker in workers:
+                    worker.wake()
+
+        interval = sys.getswitchinterval()
+        self.addCleanup(sys.setswitchinterval, interval)
+        sys.setswitchinterval(1e-5)
+        workers = [weft.Worker(settings={"log.level": "none"}, transports="tcp", unlock=True)]
+        threads = [threading.Thread(target=wakes) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for _ in range(200):
+            workers[0].destroy()
+            workers[0] = weft.Worker(settings={"log.level": "none"}, transports="tcp", unlock=True)
+        workers.pop().destroy()
+        for thread in threads:
+            thread.join()
+
     def test_a_worker_whose_thread_has_ended_ends_on_any_other(self):
         def descriptors():
             return len(os.listdir("/proc/self/fd"))
@@ -285,6 +307,37 @@ class Callbacks(Case):
             self.assertEqual(got, [None])
             self.assertIsNone(gone())
 
+    async def test_what_a_view_raises_is_not_taken_by_a_report(self):
+        reports = []
+
+        class Report:
+            def done(self):
+                return False
+
+            def set_exception(self, error):
+                reports.append(type(error))
+
+        def handler(ep, message):
+            with self.assertRaises(weft.InvalidParamError):
+                view.at(99)
+            handled.append(len(reports))
+
+        handled = []
+        async with weft.Worker() as worker:
+            worker.am_handler(5, handler)
+            view, listener = await weft.view.open(worker), worker.listen()
+            ep = await worker.connect(listener.uri)
+            for turn in range(10):
+                request = worker.tag_recv(bytearray(1), 5, 2**64 - 1)
+                request.future = Report()
+                request.cancel()
+                ep.am_send(None, 5, b"")
+                while len(handled) == turn or not request.done:
+                    worker.progress()
+            self.assertEqual(reports, [weft.CancelledError] * 10)
+            self.assertTrue(any(count == turn + 1 for turn, count in enumerate(handled)), handled)
+            await view.release()
+
     async def test_a_set_of_a_view_that_a_report_ends_is_read_before(self):
         port = self.enterContext(reserved_port())
         store, over, ended = "127.0.0.1:%d" % port, threading.Event(), []
@@ -326,6 +379,80 @@ class Callbacks(Case):
                 await asyncio.get_running_loop().run_in_executor(None, thread.join)
 
 
+class Waits(Case):
+    """What a wait that ended otherwise leaves, without the collector."""
+
+    async def test_no_buffer_and_no_frame_is_kept(self):
+        class Buffer(bytearray):
+            pass
+
+        async def kept(call, ends=None):
+            async def waits(buffer):
+                with contextlib.suppress(weft.WeftError, asyncio.CancelledError):
+                    await call(buffer)
+
+            buffer = Buffer(10)
+            gone, task = weakref.ref(buffer), asyncio.ensure_future(waits(buffer))
+            del buffer
+            await asyncio.sleep(0.02)
+            if ends is not None:
+                ends(task)
+            await asyncio.wait([task])
+            del task
+            await asyncio.sleep(0)
+            return gone() is not None
+
+        async def am(buffer):
+            await ep.am_recv(deadline=0.01)
+
+        async def accept(buffer):
+            await listener.accept(deadline=0.01)
+
+        def lose(task):
+            server.abort()
+
+        async with weft.Worker(settings={"log.level": "none"}) as one, weft.Worker(settings={"log.level": "none"}) as two:
+            listener = two.listen()
+            ep = await one.connect(listener.uri)
+            server = await listener.accept()
+            gc.collect()
+            gc.disable()
+            self.addCleanup(gc.enable)
+            for call, ends in ((lambda buffer: ep.recv(buffer, deadline=0.01), None),
+                               (lambda buffer: one.recv(buffer, 5, deadline=0.01), None),
+                               (lambda buffer: ep.stream_recv(buffer, deadline=0.01), None), (am, None), (accept, None),
+                               (ep.recv, asyncio.Task.cancel), (lambda buffer: one.recv(buffer, 5), asyncio.Task.cancel),
+                               (ep.recv, lose), (ep.recv, None), (am, None)):
+                self.assertFalse(await kept(call, ends))
+            caught = []
+            for _ in range(5):
+                try:
+                    await ep.recv(bytearray(1))
+                except weft.PeerClosedError as error:
+                    caught.append(error)
+            frames = [len(traceback.extract_tb(error.__traceback__)) for error in caught]
+            self.assertEqual(frames, [frames[0]] * 5)
+            self.assertEqual({(type(error), str(error)) for error in caught}, {(type(ep.error), str(ep.error))})
+
+    async def test_waits_that_end_leave_no_waiter(self):
+        async with pair() as (client, server):
+            listener = client.worker.listen()
+            for _ in range(3):
+                for wait in (client.am_recv, client.recv_frames, listener.accept):
+                    with self.assertRaises(weft.TimedOutError):
+                        await wait(deadline=0.001)
+                    with self.assertRaises(TimeoutError):
+                        await asyncio.wait_for(wait(), 0.001)
+            self.assertEqual((client._waiters, listener._waiters), ([], []))
+            waits = [asyncio.ensure_future(listener.accept()) for _ in range(3)]
+            await asyncio.sleep(0)
+            waits[1].cancel()
+            await asyncio.wait([waits[1]])
+            eps = [await server.worker.connect(listener.uri) for _ in range(2)]
+            self.assertEqual([type(await waits[at]) for at in (0, 2)], [weft.Endpoint] * 2)
+            del eps
+
+
 class Cycles(unittest.TestCase):
     def test_a_worker_that_holds_what_is_its_own_is_collected(self):
         def region(worker):
@@ -340,7 +467,53 @@ class Cycles(unittest.TestCase):
                 worker.progress()
             return request.result()
 
-        for make in (region, registered, view):
+        def of_peer(worker, make):
+            with weft.Worker(settings={"log.level": "none"}) as other:
+                seen = []
+                listener = other.listen(seen.append)
+                ep = worker.connect_now(listener.uri)
+                while not (seen and ep._is_ready):
+                    worker.progress()
+                    other.progress()
+                made = make(worker, other, ep, seen[0])
+                while not made:
+                    worker.progress()
+                    other.progress()
+                return made[0]
+
+        def key(worker):
+            return of_peer(worker, lambda worker, other, ep, server: [ep.unpack_key(other.alloc(10).key())])
+
+        def taken(worker):
+            def make(worker, other, ep, server):
+                server.tag_send(b"taken", 5)
+                while not (message := worker.tag_take(5, 2**64 - 1)):
+                    worker.progress()
+                    other.progress()
+                return [message]
+
+            return of_peer(worker, make)
+
+        def message(worker):
+            got = []
+
+            def make(worker, other, ep, server):
+                worker.am_handler(5, lambda ep, message: got.append(message))
+                server.am_send(b"x", 5, b"header")
+                return got
+
+            return of_peer(worker, make)
+
+        def persistent(worker):
+            return worker.run(teams.create(worker, "self")).persistent("barrier")
+
+        def reduced(worker):
+            team, mine = worker.run(teams.create(worker, "self")), []
+            op = team.reduction(lambda left, right, out: mine, 8)
+            mine.append(team.persistent("allreduce", memoryview(bytes(8)).cast("q"), op=op))
+            return mine
+
+        for make in (region, registered, view, key, taken, message, persistent, reduced):
             worker = weft.Worker(settings={"log.level": "error"})
             worker.mine = make(worker)
             gone = weakref.ref(worker)

@@ -51,6 +51,21 @@ class Local(unittest.TestCase):
             with self.assertRaises(weft.NotFoundError):
                 graph.result(after)
 
+    def test_a_run_that_is_refused_does_not_raise_what_an_earlier_one_did(self):
+        with Graph(1) as graph:
+            graph.add(lambda: {}["missing"])
+            with self.assertRaises(KeyError):
+                graph.run_wait()
+            child = os.fork()
+            if child == 0:
+                try:
+                    graph.run_wait()
+                except weft.ForkedError:
+                    os._exit(0)
+                finally:
+                    os._exit(1)
+            self.assertEqual(os.waitpid(child, 0)[1], 0)
+
     def test_a_pure_task_is_called_again(self):
         calls = []
 
@@ -77,6 +92,14 @@ class Local(unittest.TestCase):
                 graph.write_trace("/tmp/none")
         with self.assertRaises(weft.ClosedError):
             graph.add(print)
+        for numbers in ({"n_threads": (1 << 32) + 1}, {"n_threads": -1}, {"n_threads": 1, "n_gpus": 1 << 32}):
+            with self.assertRaises(weft.InvalidParamError):
+                Graph(**numbers)
+        with Graph(1) as graph:
+            graph.add(int)
+            graph.run_wait()
+            with self.assertRaises(weft.WeftError):
+                graph.result(-1 << 32)
         with Graph(2, n_gpus=2) as graph:
             tasks = [graph.add(lambda gpu: gpu, on_gpu=True) for _ in range(8)]
             graph.run_wait()

@@ -389,6 +389,66 @@ class Plain(unittest.TestCase):
             thread.join()
             self.assertLess(time.monotonic() - began, 30)
 
+    def test_what_the_handler_of_a_signal_raises_ends_the_wait_of_a_busy_worker(self):
+        """Most of the time it comes within the library, and the next code of Python is a callback's."""
+        lost, handled = [], []
+        self.addCleanup(setattr, sys, "unraisablehook", sys.unraisablehook)
+        sys.unraisablehook = lambda it: lost.append(it.exc_value)
+
+        def handler(number, frame):
+            raise KeyboardInterrupt
+
+        async def both():
+            listener = worker.listen()
+            return await worker.connect(listener.uri), await listener.accept()
+
+        async def talk():
+            while True:
+                await ep.send(b"x")
+                await server.recv(bytearray(1))
+
+        async def call():
+            while True:
+                await ep.am(5, b"x")
+                await worker.flush()
+
+        with weft.Worker() as worker, self.on_alarm(handler):
+            worker.am_handler(5, lambda ep, message: handled.append(message.bytes()))
+            ep, server = worker.run(both())
+            for _ in range(5):
+                for busy in talk, call:
+                    signal.setitimer(signal.ITIMER_REAL, 0.01)
+                    with self.assertRaises(KeyboardInterrupt):
+                        worker.run(busy())
+        self.assertEqual(lost, [])
+        self.assertTrue(handled)
+
+    def test_an_exit_in_a_callback_ends_the_call_that_drives(self):
+        def handler(ep, message):
+            handled.append(message.bytes())
+            raise SystemExit(7)
+
+        handled = []
+        with weft.Worker() as worker:
+            worker.am_handler(5, handler)
+
+            async def both():
+                listener = worker.listen()
+                return await worker.connect(listener.uri), await listener.accept()
+
+            ep, server = worker.run(both())
+            for number, drives in enumerate((worker.progress, worker.wait, worker.spin)):
+                ep.am_send(b"x", 5, b"")
+                with self.assertRaises(SystemExit) as caught:
+                    while True:
+                        drives()
+                self.assertEqual((caught.exception.code, len(handled)), (7, number + 1))
+            worker.polls = True
+            ep.am_send(b"x", 5, b"")
+            with self.assertRaises(SystemExit):
+                worker.tag_recv(bytearray(1), 5, 2**64 - 1, 20000)
+            worker.polls = False
+
     def test_signals_whose_handlers_return_do_not_prolong_a_wait(self):
         handled = []
         with weft.Worker() as worker, self.on_alarm(lambda number, frame: handled.append(number)):
@@ -550,6 +610,38 @@ for _ in range(10):
 print("end")
 """], capture_output=True, text=True, timeout=60, env={**os.environ, "PYTHONMALLOC": "debug"})
         self.assertEqual((said.returncode, said.stdout), (0, "end\n"), said.stderr)
+
+    def test_texts_that_are_no_utf8_hide_no_error(self):
+        for pad in ("", "x"):  # the library cuts a long text, perhaps within a character
+            with self.assertRaises(weft.InvalidParamError):
+                weft.Context({"log.level": pad + "\u00e9" * 500})
+            with weft.Worker(transports="self") as worker, self.assertRaises(weft.WeftError):
+                worker.connect_now("tcp://" + pad + "\u00e9" * 500)
+        os.environb[b"WEFT_TCP_KEY_FILE"] = b"/no\xff"
+        self.addCleanup(os.environ.pop, "WEFT_TCP_KEY_FILE", None)
+        rows = {row["name"]: row["value"] for row in weft.Context().settings()}
+        self.assertEqual(rows["tcp.key_file"], "/no\ufffd")
+
+    def test_a_zero_within_a_text_ends_it_not(self):
+        with weft.Worker(transports="self") as worker, self.assertRaises(ValueError):
+            worker.connect_now("tcp://127.0.0.1:7000\0")
+        with self.assertRaises(ValueError):
+            weft.Context({"log.level": "info\0"})
+
+    def test_a_further_interpreter_has_no_weft(self):
+        import importlib
+
+        for name in ("_interpreters", "_xxsubinterpreters"):
+            with contextlib.suppress(ImportError):
+                interpreters = importlib.import_module(name)
+                break
+        else:
+            self.skipTest("no further interpreters here")
+        runs = getattr(interpreters, "run_string", None) or interpreters.exec
+        other = interpreters.create()
+        code = "import sys; sys.path[:0] = %r\ntry: import weft\nexcept ImportError: pass\nelse: raise OSError" % sys.path
+        self.assertIsNone(runs(other, code))
+        interpreters.destroy(other)
 
     def test_settings_are_listed_and_checked(self):
         context = weft.Context({"log.level": "info"})
