@@ -88,7 +88,9 @@ typedef struct weft_ep_params {
  * Returns WEFT_OK and the handle at once. Sends are queued, in order, until the peer answers. A
  * later failure is reported by on_error. A connection that breaks before it is up, as one does
  * whose listener closes, is dialed again until the connect's time has passed (TIMED_OUT), after
- * pauses of 250 ms at most. A place where no one listens any more is REFUSED.
+ * pauses of 250 ms at most. A place where no one listens any more is REFUSED. Other statuses of
+ * on_error before on_ready: UNREACHABLE (no route), PROTOCOL (what listens there is not Weft),
+ * AUTH, VERSION, REJECTED (on_request), QUOTA, NO_FDS, IO.
  *
  * A busy connection may be moved to a faster lane. Between processes of one host and user, tcp://
  * then continues over shared memory (weft_ep_info_t.connected_by). The setting
@@ -292,7 +294,9 @@ typedef struct weft_listen_params {
  *
  * Errors: INSECURE without a cluster key, for a tcp interface other than loopback and for every
  * rdma interface, unless tcp.insecure or rdma.insecure is set; EXISTS if the address is in use;
- * UNSUPPORTED if the worker has not opened that transport; ADDRESS as of weft_connect.
+ * UNREACHABLE if no interface of this host has it; UNSUPPORTED if the worker has not opened that
+ * transport; ADDRESS as of weft_connect; CLOSED if the worker is closing; NO_FDS; IO, for example
+ * if this user may not listen there.
  */
 #define weft_listen(...) weft_listen_sized(sizeof(weft_listen_params_t), __VA_ARGS__)
 WEFT_API weft_status_t weft_listen_sized(size_t params_size, weft_worker_t *worker, const char *uri,
