@@ -10,9 +10,12 @@
  *   mixed COUNT          sets, and gets of a value, of nothing, of a list, 1 to 40 at once, COUNT
  *                        times; checks that each get saw the set before it; prints how many
  *   refused KEY          what a client must not do: prints how each is answered
+ *   malformed COUNT      requests of random headers and lengths; prints how many, and the endpoints
+ *                        that were closed meanwhile
  */
 #include "weft_redis.h"
 
+#include "protocol.h"
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -21,8 +24,8 @@
 #include <time.h>
 
 static const char usage[] =
-    "weft-redis-cli URI get|set|del|read|lease|traffic|latency|batch|together|mixed|refused "
-    "ARGUMENT…\n";
+    "weft-redis-cli URI get|set|del|read|lease|traffic|latency|batch|together|mixed|refused|"
+    "malformed ARGUMENT…\n";
 
 static double now(void) {
     struct timespec t;
@@ -288,6 +291,72 @@ static int refused(weft_redis_t *redis, weft_worker_t *worker, const char *uri, 
     return get(redis, key);
 }
 
+/* ---- a client that is broken, or hostile ----------------------------------------------------- */
+
+static size_t n_under_way;
+
+static void on_malformed_sent(weft_status_t status, void *bytes) {
+    n_under_way--;
+    free(bytes);
+}
+
+static void on_malformed_lost(weft_ep_t *ep, weft_status_t status, void *of) {
+    *(weft_ep_t **)of = NULL;
+    (void)weft_ep_close(ep, WEFT_CLOSE_ABORT, NULL);
+}
+
+/* Of `most`, in most cases a few. */
+static size_t some(size_t most) {
+    return (size_t)rand() % (rand() % 8 ? 40 : most);
+}
+
+static void send_malformed(weft_ep_t *ep) {
+    size_t len = some(rand() % 4 ? 70000 : 3 << 20), key_len = some(len + 41);
+    size_t head_len = rand() % 50 ? sizeof(struct redis_request) : some(100);
+    char head[100] = {0}, *bytes = malloc(len + 1);
+    if (!bytes) return;
+    const struct redis_request request = {rand() % 20 ? REDIS_VERSION : (uint16_t)rand(),
+                                          (uint16_t)(rand() % (rand() % 20 ? REDIS_N_WHAT : 9)),
+                                          (uint32_t)rand(), (uint32_t)key_len, 0};
+    if (request.what != REDIS_SET && rand() % 2 && key_len < len) len = key_len;
+    memcpy(head, &request, sizeof request);
+    memset(bytes, 'a' + rand() % 3, len + 1);
+    static const uint32_t flags[] = {WEFT_AM_RENDEZVOUS, WEFT_AM_NO_REPLY};
+    weft_op_t op = {.done = on_malformed_sent,
+                    .arg = bytes,
+                    .flags = rand() % 30 ? 0 : flags[rand() % 2],
+                    .deadline_ms = rand() % 30 ? 0 : (uint32_t)rand() % 20};
+    n_under_way++;
+    weft_status_t st =
+        weft_am_send(ep, REDIS_REQUEST_ID, head, head_len, &(weft_iov_t){bytes, len}, 1, &op);
+    if (st != WEFT_IN_PROGRESS) on_malformed_sent(st, bytes);
+}
+
+static int malformed(weft_worker_t *worker, const char *uri, size_t count) {
+    enum { ENDPOINTS = 4, UNDER_WAY = 64 };
+    weft_ep_t *ep[ENDPOINTS] = {0};
+    size_t n_closed = 0;
+    weft_status_t st = WEFT_OK;
+    for (size_t i = 0; st >= 0 && i < count; i++) {
+        weft_ep_t **at = &ep[rand() % ENDPOINTS];
+        weft_ep_params_t params = {.on_error = on_malformed_lost, .arg = at};
+        if (!*at) st = weft_connect(worker, uri, &params, at);
+        if (st >= 0) send_malformed(*at);
+        while (n_under_way > UNDER_WAY) (void)weft_worker_wait(worker, 100);
+        if (i % 4 == 0) (void)weft_worker_progress(worker, 0);
+        if (!*at || rand() % 500) continue;
+        (void)weft_ep_close(*at, rand() % 2 ? WEFT_CLOSE_ABORT : WEFT_CLOSE_FLUSH, NULL);
+        *at = NULL;
+        n_closed++;
+    }
+    for (int i = 0; i < ENDPOINTS; i++)
+        if (ep[i]) (void)weft_ep_close(ep[i], WEFT_CLOSE_ABORT, NULL);
+    while (n_under_way) (void)weft_worker_wait(worker, 100);
+    if (st < 0) return print_status(st);
+    printf("%zu requests, %zu endpoints closed\n", count, n_closed);
+    return 0;
+}
+
 static int run(weft_redis_t *redis, weft_worker_t *worker, int argc, char **argv) {
     const char *what = argv[2];
     if (argc == 4 && strcmp(what, "get") == 0) return get(redis, argv[3]);
@@ -309,6 +378,8 @@ static int run(weft_redis_t *redis, weft_worker_t *worker, int argc, char **argv
         return together(redis, worker, argv[3], (size_t)atoi(argv[4]));
     if (argc == 4 && atoi(argv[3]) > 0 && strcmp(what, "mixed") == 0)
         return mix(redis, worker, (size_t)atoi(argv[3]));
+    if (argc == 4 && atoi(argv[3]) > 0 && strcmp(what, "malformed") == 0)
+        return malformed(worker, argv[1], (size_t)atoi(argv[3]));
     if (argc == 4 && strcmp(what, "refused") == 0) return refused(redis, worker, argv[1], argv[3]);
     return fputs(usage, stderr), 2;
 }

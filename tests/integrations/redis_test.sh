@@ -281,6 +281,31 @@ test_what_a_client_must_not_do_is_refused() {
         $'second WEFT_ERR_EXISTS, get WEFT_ERR_BUSY, set WEFT_ERR_BUSY, del WEFT_ERR_BUSY, lease WEFT_ERR_BUSY\nvalue'
 }
 
+# Also while the server is busy with what a request must not meet.
+test_malformed_requests_leave_the_server_alive() {
+    for at in tcp://127.0.0.1:0 ''; do
+        begin "$at" --appendonly yes --enable-debug-command yes
+        for i in 1 2; do
+            weft malformed 10000 >"$scratch/malformed$i" &
+            clients[i]=$!
+        done
+        while kill -0 "${clients[@]}" 2>/dev/null; do
+            redis client pause 10 write >/dev/null
+            redis bgsave >/dev/null
+            redis flushall >/dev/null
+            redis debug reload >/dev/null
+        done
+        for i in 1 2; do
+            wait "${clients[i]}" || fail "client $i: $(cat "$scratch/malformed$i")"
+            has client "$(cat "$scratch/malformed$i")" '^10000 requests'
+        done
+        expect set "$(redis set a value)$(weft get a)" OKvalue
+        wait_for eval 'redis module unload weft | grep -q OK'
+        expect alive "$(redis ping)" PONG
+        kill -9 $server
+    done
+}
+
 requests() { redis weft.info | sed -n 's/.*requests:\([0-9]*\).*/\1/p'; }
 more_requests_than() { [ "$(requests)" -gt "$1" ]; }
 
