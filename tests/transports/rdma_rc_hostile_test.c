@@ -4,6 +4,7 @@
 
 #ifdef WEFT_HAVE_RDMA
 #include <arpa/inet.h>
+#include <base/alloc.h>
 #include <errno.h>
 #include <transports/common.h>
 #include <transports/rdma/rc/rc.h>
@@ -285,6 +286,31 @@ static unsigned n_over;
 static void over(struct completion *completion, weft_status_t status) {
     CHECK_EQ(status, WEFT_ERR_PEER_FAILED);
     n_over++;
+}
+
+/* The goodbye has its time, whatever memory there is. */
+TEST(a_lane_that_closes_needs_no_memory_for_its_deadline) {
+    enum { TIMERS = 2000 };
+    static struct timer timer[TIMERS];
+    unsigned n = 0;
+    begin();
+    struct reactor *r = bed.reactor;
+    bed.device.ops.post_send = takes_all;
+    bed.iface->max_inline = RC_INLINE;
+    bed.lane->machine.fsm.state = RC_QP_RTS;
+    bed.lane->machine.notified = RC_NOTIFIED_UP;
+    weft__timer_stop(r, &bed.lane->deadline); /* as when it came up */
+    while (weft__timer_is_at_hand(r))
+        CHECK_EQ(weft__timer_start(r, &timer[n++], weft__now(r) + 600 * NS_PER_S), 0);
+    (void)weft__alloc_fail_at(1);
+    weft__rc_lane_close(&bed.lane->lane, true);
+    (void)weft__alloc_fail_at(0);
+    CHECK_EQ(bed.lane->machine.fsm.state, RC_QP_SQD);
+    CHECK(!(bed.lane->todo & RC_TODO_BREAK));
+    CHECK(weft__timer_running(&bed.lane->deadline));
+    while (n > 0) weft__timer_stop(r, &timer[--n]);
+    weft__rc_works_notify(bed.lane, WEFT_ERR_PEER_FAILED);
+    end();
 }
 
 /* A lane that its device left still has requests when the device is back, with other queues. */

@@ -184,11 +184,10 @@ static void release_lane(struct rc_lane *lane) {
 
 /* ---- the port -------------------------------------------------------------------------------- */
 
+/* Its place was reserved: a close must not fail, nor a wait have no bound. */
 static void arm_lane(struct rc_lane *lane, uint64_t ms) {
     struct reactor *r = rc_reactor(lane);
-    if (weft__timer_start(r, &lane->deadline, weft__now(r) + ms * NS_PER_MS) == WEFT_OK) return;
-    /* a wait that nothing bounds is worse than none */
-    weft__rc_lane_break(lane, weft__fail(WEFT_ERR_NO_MEMORY, "no memory for a timer"));
+    (void)weft__timer_start(r, &lane->deadline, weft__now(r) + ms * NS_PER_MS);
 }
 
 static bool take_todo(struct rc_lane *lane, unsigned what) {
@@ -314,7 +313,7 @@ static void lane_gone(struct rc_lane *lane) {
     weft__rc_backlog_drop(lane);
     talloc_free(lane->work);
     weft__job_drop(iface->iface.reactor, &lane->job);
-    weft__timer_stop(iface->iface.reactor, &lane->deadline);
+    weft__timer_release(iface->iface.reactor, &lane->deadline);
     weft__slab_free_later(&iface->lane_slab, lane);
 }
 
@@ -397,10 +396,10 @@ weft_status_t weft__rc_lane_new(struct rc_iface *iface, bool acceptor, struct rc
     }
     lane->work = work;
     init_lane(iface, acceptor, lane);
-    /* The acceptor has the same limit: rdmacm repeats a lost message of its own after 4 s. */
-    uint64_t ms = weft__setting_u64(weft__reactor_context(r), SETTING_CONNECT_TIMEOUT);
-    st = weft__timer_start(r, &lane->deadline, weft__now(r) + ms * NS_PER_MS);
+    st = weft__timer_reserve(r, &lane->deadline);
     if (st < 0) goto fail;
+    /* The acceptor has the same limit: rdmacm repeats a lost message of its own after 4 s. */
+    arm_lane(lane, weft__setting_u64(weft__reactor_context(r), SETTING_CONNECT_TIMEOUT));
     TAILQ_INSERT_TAIL(&iface->lanes, lane, of_iface);
     iface->n_lanes++;
     *lane_p = lane;
