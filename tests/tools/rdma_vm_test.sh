@@ -38,6 +38,25 @@ test_one_that_never_starts_is_given_up() {
     has errors "$(cat "$scratch/errors")" 'did not start in 3 s'
 }
 
+test_its_end_waits_for_no_reader() {
+    local code=0
+    emulator 0
+    # It has read all, closed the pipe, and not ended yet.
+    printf '#!/bin/bash\nPATH=${PATH#*:}\n[ $# = 0 ] || exec cat "$@"\ncat\nexec sleep 3 <&-\n' >"$scratch/bin/cat"
+    chmod +x "$scratch/bin/cat"
+    PATH=$scratch/bin:$PATH timeout 60 tools/rdma-vm true >"$scratch/said" 2>"$scratch/errors" || code=$?
+    rm "$scratch/bin/cat"
+    grep -qE 'is missing|no kernel' "$scratch/errors" && skip 'no emulated machine here'
+    expect ends "$code $(cat "$scratch/said")" '3 hello'
+}
+
+test_numbers_are_numbers() {
+    for option in '-t 0' '-t x' '-b 0' '-b 1.5' '-c -1' '-m 2g'; do
+        expect "$option" "$(exit_code tools/rdma-vm $option true)" 2
+        has "$option" "$(tools/rdma-vm $option true 2>&1)" "^rdma-vm: $option: a number from 1 on"
+    done
+}
+
 # inside ARGUMENT…: from another folder; its code, and what it says
 inside() {
     local code=0
@@ -51,6 +70,15 @@ inside() {
 test_what_two_transports_say_stays_apart() {
     wanted=0 inside programs shared messages/am_test
     expect lines "$(sort -u "$scratch/said" | grep -cE '^ok rdma_(rc|ud) messages/am_test case_[0-9]+$')" 6000
+}
+
+test_each_skip_needs_a_reason_of_its_own() {
+    mkdir -p "$scratch/programs/tests/messages"
+    printf '#!/bin/bash\nprintf "%%s\\n" "  skipped: a device that registers a region pins all of it" "skip one" "skip two"\n' >"$scratch/programs/tests/messages/tag_test"
+    chmod +x "$scratch/programs/tests/messages/tag_test"
+    wanted=1 inside programs shared messages/tag_test
+    has said "$(cat "$scratch/said")" '^skip rdma_rc messages/tag_test one$'
+    has said "$(cat "$scratch/said")" '^not ok rdma_rc messages/tag_test two$'
 }
 
 test_tests_that_are_not_there_are_named() {
