@@ -37,7 +37,9 @@ static bool at_root(const weft_team_t *team, const struct coll_call *call) {
 
 static weft_status_t take_members(const weft_team_t *team, const weft_coll_args_t *args,
                                   struct coll_call *call) {
-    call->set = (struct coll_set){args->members.start, args->members.stride, args->members.size};
+    if (args->members.size)
+        call->set =
+            (struct coll_set){args->members.start, args->members.stride, args->members.size};
     call->tagged = args->flags & WEFT_COLL_TAGGED;
     call->tag = args->tag;
     if (args->flags & ~(uint32_t)WEFT_COLL_TAGGED) REFUSE("args->flags", "not known");

@@ -109,7 +109,7 @@ static weft_status_t keep_source(struct collective *c) {
     if (!c->call.in_place || !memory_is_read(c)) return WEFT_OK;
     for (uint32_t r = 0; r < c->team->size; r++) {
         struct piece block = gives(c, r);
-        if (block.offset + block.len > bytes) bytes = block.offset + block.len;
+        if (block.len && block.offset + block.len > bytes) bytes = block.offset + block.len;
     }
     c->saved = weft__realloc(c->team, NULL, bytes + 1, "saved");
     if (c->saved) memcpy(c->saved, c->call.src, bytes);

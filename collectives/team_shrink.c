@@ -124,7 +124,7 @@ static void members_agreed(weft_status_t status, uint64_t flags, const uint8_t *
     s->exchange.cancel = cancel_exchange;
     s->exchange.arg = s;
     s->params.exchange = &s->exchange;
-    weft_status_t st = weft__team_create(s->old->worker, &s->params, s->old->epoch + 1, &team);
+    weft_status_t st = weft__team_create(s->old->opener, &s->params, s->old->epoch + 1, &team);
     if (st < 0) end_shrink(s, st);
 }
 

@@ -240,7 +240,7 @@ static void coloured(weft_status_t status, void *arg) {
     }
     find_members(s);
     s->params.exchange = &s->exchange;
-    weft_status_t st = weft__team_create(s->parent->worker, &s->params, 0, &team);
+    weft_status_t st = weft__team_create(s->parent->opener, &s->params, 0, &team);
     if (st < 0) {
         take_part(s, st);
     } else if (s->meets) {

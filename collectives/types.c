@@ -244,7 +244,7 @@ static uint64_t packed_bytes(const struct coll_shape *shape, const struct pieces
     uint64_t most = 0;
     for (uint32_t i = 0; i < p->n; i++) {
         struct piece piece = piece_at(shape, p, i);
-        if (piece.offset + piece.len > most) most = piece.offset + piece.len;
+        if (piece.len && piece.offset + piece.len > most) most = piece.offset + piece.len;
     }
     return most;
 }

@@ -211,7 +211,7 @@ WEFT_API weft_status_t weft_reduction_create(weft_team_t *team, weft_reduce_fn r
  * `count`, counts and displacements are in elements. With `count` 0 the result is WEFT_OK. Types,
  * counts, roots and flags must be equal on all members, except where each gives its own. Arrays of
  * counts and displacements are borrowed for the call only. Displacements may be NULL: blocks in a
- * row.
+ * row. An empty block may lie anywhere, also outside of the buffer.
  *
  * With op->stream the place of a collective among those of its team is that of its beginning. All
  * members must come to the same order: for instance, by one stream each for all of a team's. A
@@ -337,7 +337,7 @@ typedef struct weft_coll_args {
      * keeps some 150 bytes for each tag and set of members until it is closed. */
     uint64_t tag;
     /* Ranks start, start + stride, …: `size` of them take part, and call it, with a tag; `root` is
-     * a rank of the team. 0: all members. */
+     * a rank of the team. `size` 0: all members, and the other two are ignored. */
     struct {
         uint32_t start, stride, size;
     } members;

@@ -317,7 +317,8 @@ WEFT_API weft_status_t weft_associate_resources_sized(size_t params_size, weft_c
  *
  * A worker: its endpoints, listeners and regions are closed, and its objects in associated mode.
  * Their handles are gone when op->done begins. Handlers of active messages stay for the next
- * association. Errors: BUSY while a team of it is open, or an object of it is associated.
+ * association. Errors: BUSY while a team of it is open, also one that was made of such a team, or
+ * while an object of it is associated.
  *
  * An endpoint, a team or a region is closed. Its handle stays. From op->done on it may be
  * associated with another resource, or closed (weft_ep_close, weft_team_close, weft_mem_release). A

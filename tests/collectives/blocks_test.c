@@ -191,6 +191,28 @@ TEST(an_alltoallv_in_place_gives_what_lay_there_before) {
     crew_down(&c);
 }
 
+/* Nothing lies there, and it may be anywhere: a member copies no more than its blocks. */
+TEST(the_displacement_of_an_empty_block_has_no_effect_in_place) {
+    struct crew c;
+    uint64_t n = most_of_place() + 8, far = UINT64_C(1) << 40;
+    crew_of_cores(&c, SIZE);
+    for (uint32_t g = 0; g < SIZE; g++)
+        for (uint32_t t = 0; t < SIZE; t++) {
+            gives[g][t] = g == t ? 0 : n;
+            from_displ[g][t] = g == t ? far : t * n;
+            for (uint64_t i = 0; i < gives[g][t]; i++) to[g][t * n + i] = byte_of(g, t, i, 0);
+        }
+    EVERYBODY(&c, weft_alltoallv(me->team, WEFT_IN_PLACE, gives[r], from_displ[r], to[r], gives[r],
+                                 from_displ[r], WEFT_UINT8, OP_OF(me)));
+    for (uint32_t t = 0; t < SIZE; t++) {
+        CHECK_EQ(c.rank[t].outcome, WEFT_OK);
+        for (uint32_t g = 0; g < SIZE; g++)
+            for (uint64_t i = 0; i < gives[g][t]; i++)
+                CHECK_EQ(to[t][g * n + i], byte_of(g, t, i, 0));
+    }
+    crew_down(&c);
+}
+
 /* ---- members that are apart ------------------------------------------------------------------ */
 
 /* The root does not wait for those that take a small block, until the channels are full. */

@@ -782,6 +782,33 @@ TEST(fields_that_a_kind_does_not_use_are_ignored) {
     }
 }
 
+/* Of no size they are all members, whatever else the description says of them. */
+TEST(members_of_no_size_are_all_of_them) {
+    enum { N = 3 };
+    static int64_t one[N], sum[N];
+    struct crew c;
+    crew_up(&c, N, "self,shm", NULL, NULL);
+    for (uint32_t r = 0; r < N; r++) {
+        struct rank *me = &c.rank[r];
+        weft_coll_args_t args = {.kind = WEFT_COLL_ALLREDUCE,
+                                 .type = WEFT_INT64,
+                                 .reduction = WEFT_SUM,
+                                 .src = &one[r],
+                                 .dst = &sum[r],
+                                 .count = 1,
+                                 .flags = WEFT_COLL_TAGGED,
+                                 .tag = 5,
+                                 .members = {.start = r, .stride = 7 * r}};
+        one[r] = 1;
+        expect_outcome(me);
+        posted(me, weft_coll(me->team, &args,
+                             &(weft_op_t){.done = on_outcome, .arg = me, .deadline_ms = 5000}));
+    }
+    UNTIL(&c, all_notified(&c));
+    for (uint32_t r = 0; r < N; r++) CHECK(c.rank[r].outcome == WEFT_OK && sum[r] == N);
+    crew_down(&c);
+}
+
 /* Rank 1 has one neighbour, so it has no block by its own number. */
 TEST(neighbours_are_never_in_place) {
     struct crew c;

@@ -149,6 +149,28 @@ TEST(each_kind_takes_types_that_the_program_packs) {
     each_way(&layouts[1]);
 }
 
+/* Nothing of it is packed, wherever it would lie. */
+TEST(the_displacement_of_an_empty_block_of_strided_elements_has_no_effect) {
+    struct crew c;
+    uint64_t counts[N] = {1}, displs[N] = {0};
+    weft_datatype_params_t params = {.size = 8, .layout = &layouts[0], .extent = EXTENT};
+    crew_up(&c, N, "self,shm", NULL, NULL);
+    for (uint32_t r = 1; r < N; r++) displs[r] = UINT64_C(1) << 40;
+    prepare(&c);
+    for (uint32_t r = 0; r < N; r++) {
+        struct rank *me = &c.rank[r];
+        weft_datatype_t type;
+        CHECK_EQ(weft_datatype_create(me->team, &params, &type), WEFT_OK);
+        posted(me, weft_allgatherv(me->team, in[r], out[r], counts, displs, type, OP_OF(me)));
+    }
+    UNTIL(&c, all_notified(&c));
+    for (uint32_t r = 0; r < N; r++) {
+        CHECK_EQ(c.rank[r].outcome, WEFT_OK);
+        CHECK_EQ(element(out[r], 0), 0);
+    }
+    crew_down(&c);
+}
+
 /* ---- layouts that fail ----------------------------------------------------------------------- */
 
 static weft_status_t fail_to_pack(void *state, size_t offset, void *to, size_t len) {

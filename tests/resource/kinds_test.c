@@ -783,3 +783,42 @@ TEST(a_context_of_cuda_is_refused_where_its_driver_is_not_loaded) {
     CHECK_EQ(weft_resource_release(cuda), 0);
     share_down(&s);
 }
+
+struct first_team {
+    weft_team_t *team;
+    int ready;
+};
+static void note_team(weft_team_t *team, weft_status_t status, void *arg) {
+    struct first_team *t = arg;
+    CHECK_EQ(status, 0);
+    t->team = team;
+    t->ready++;
+}
+
+/* A team that is made of a library's is the library's, too, and has its lease. */
+static void made_of_another(bool shrinks) {
+    struct sharing s;
+    struct first_team first = {0}, second = {0};
+    struct tally done = {0};
+    share_up(&s, "shm");
+    weft_team_params_t params = {
+        .exchange = weft_self_exchange(), .on_ready = note_team, .arg = &first};
+    CHECK_EQ(weft_team_create(s.library[0], &params, &first.team), 0);
+    UNTIL(&s.two, first.ready);
+    params = (weft_team_params_t){.on_ready = note_team, .arg = &second};
+    CHECK_EQ(shrinks ? weft_team_shrink(first.team, &params)
+                     : weft_team_split(first.team, 0, 0, &params),
+             0);
+    UNTIL(&s.two, second.ready);
+    CHECK_EQ(weft_team_close(first.team, OP(&done)), WEFT_IN_PROGRESS);
+    UNTIL(&s.two, done.calls == 1);
+    CHECK_EQ(weft_disassociate_resources_wait(s.resource[0], s.library[0]), WEFT_ERR_BUSY);
+    CHECK_EQ(weft_team_close(second.team, OP(&done)), WEFT_IN_PROGRESS);
+    UNTIL(&s.two, done.calls == 2);
+    share_down(&s);
+}
+
+TEST(a_library_ends_after_the_teams_that_its_teams_were_made_into) {
+    made_of_another(false);
+    made_of_another(true);
+}
