@@ -66,6 +66,7 @@ struct shrink {
     uint32_t *rank; /* in the old team, of each member of the new one */
     uint8_t *all;   /* where the exchange puts the records */
     bool cancelled;
+    weft_status_t status; /* why there is no new team here, though the others make one */
     weft_done_fn done;
     void *done_arg;
 };
@@ -80,7 +81,7 @@ static void end_shrink(struct shrink *s, weft_status_t status) {
 static void exchanged(weft_status_t status, uint64_t flags, const uint8_t *lost,
                       const uint8_t *blobs, void *arg) {
     struct shrink *s = arg;
-    for (uint32_t i = 0; i < s->exchange.size && status == WEFT_OK; i++) {
+    for (uint32_t i = 0; i < s->exchange.size && status == WEFT_OK && !s->cancelled; i++) {
         if (agreement_has(lost, s->rank[i]))
             status = weft__fail(WEFT_ERR_PEER_FAILED, "rank %u was lost meanwhile", s->rank[i]);
         else
@@ -91,19 +92,46 @@ static void exchanged(weft_status_t status, uint64_t flags, const uint8_t *lost,
     weft__free_later(s->reactor, s);
 }
 
+/* The agreement about the records ends with the creation that waits for it, so that the members may
+ * shrink again then. */
+static weft_status_t agree_on_records(struct shrink *s, const void *record,
+                                      void (*done)(weft_status_t, uint64_t, const uint8_t *,
+                                                   const uint8_t *, void *)) {
+    struct agreement_call call = {.blob = record,
+                                  .blob_len = MEMBER_RECORD_BYTES,
+                                  .deadline_ms = s->params.deadline_ms,
+                                  .done = done,
+                                  .arg = s};
+    if (!call.deadline_ms)
+        call.deadline_ms = weft__setting_u64(s->old->worker->context, SETTING_TEAM_TIMEOUT);
+    return weft__agreement_start(s->old, &call);
+}
+
 static weft_status_t exchange_records(void *arg, weft_worker_t *worker, const void *mine,
                                       size_t len, void *all, weft_done_fn done, void *done_arg) {
     struct shrink *s = arg;
     s->all = all;
     s->done = done;
     s->done_arg = done_arg;
-    return weft__agreement_start(
-        s->old, &(struct agreement_call){
-                    .blob = mine, .blob_len = (uint32_t)len, .done = exchanged, .arg = s});
+    return agree_on_records(s, mine, exchanged);
 }
 
 static void cancel_exchange(void *arg) {
     ((struct shrink *)arg)->cancelled = true;
+}
+
+static void took_part(weft_status_t status, uint64_t flags, const uint8_t *lost,
+                      const uint8_t *blobs, void *arg) {
+    struct shrink *s = arg;
+    end_shrink(s, s->status);
+}
+
+/* This member has no team, and takes part for the others. An empty record is malformed: their teams
+ * fail at once, and all members are in the same agreement afterwards. */
+static void take_part(struct shrink *s, weft_status_t status) {
+    static const uint8_t none[MEMBER_RECORD_BYTES];
+    s->status = status;
+    if (agree_on_records(s, none, took_part) < 0) end_shrink(s, status);
 }
 
 /* All that are left know the same members: they make the new team. */
@@ -125,7 +153,7 @@ static void members_agreed(weft_status_t status, uint64_t flags, const uint8_t *
     s->exchange.arg = s;
     s->params.exchange = &s->exchange;
     weft_status_t st = weft__team_create(s->old->opener, &s->params, s->old->epoch + 1, &team);
-    if (st < 0) end_shrink(s, st);
+    if (st < 0) take_part(s, st);
 }
 
 weft_status_t weft_team_shrink_sized(size_t params_size, weft_team_t *team,

@@ -595,3 +595,71 @@ TEST(those_that_are_left_make_a_new_team) {
     shrink_without("self,shm", 17, 0, false); /* 17: records longer than what is sent unasked */
     shrink_without("self,shm", 2, 1, false);  /* one is left */
 }
+
+/* ---- shrinking that fails -------------------------------------------------------------------- */
+
+static void begin_shrink(struct crew *c, uint32_t r, uint32_t deadline_ms, const char *algorithms) {
+    weft_team_params_t params = {.on_ready = on_part,
+                                 .arg = &c->rank[r],
+                                 .deadline_ms = deadline_ms,
+                                 .algorithms = algorithms};
+    expect_outcome(&c->rank[r]);
+    part_of[r] = NULL;
+    CHECK_EQ(weft_team_shrink(c->rank[r].team, &params), WEFT_OK);
+}
+
+static void shrink_well(struct crew *c) {
+    for (uint32_t r = 0; r < c->size; r++) begin_shrink(c, r, 0, NULL);
+    UNTIL(c, all_notified(c));
+    for (uint32_t r = 0; r < c->size; r++) {
+        CHECK_EQ(c->rank[r].outcome, WEFT_OK);
+        CHECK_EQ(weft_team_size(part_of[r]), c->size);
+    }
+    crew_close_teams(c);
+    for (uint32_t r = 0; r < c->size; r++) c->rank[r].team = part_of[r];
+}
+
+static void close_parts(struct crew *c) {
+    for (uint32_t r = 0; r < c->size; r++) {
+        if (part_of[r]) CHECK_EQ(weft_team_close(part_of[r], NULL), WEFT_IN_PROGRESS);
+        part_of[r] = NULL;
+    }
+}
+
+TEST(a_member_that_can_make_no_team_ends_the_shrinking_of_all_and_all_may_shrink_again) {
+    struct crew c;
+    crew_up(&c, 3, "self,shm", NULL, NULL);
+    double begin = test_now();
+    for (uint32_t r = 0; r < 3; r++) begin_shrink(&c, r, 20000, r == 1 ? "no choice" : NULL);
+    UNTIL(&c, all_notified(&c));
+    CHECK(test_now() < begin + 10);
+    CHECK_EQ(c.rank[1].outcome, WEFT_ERR_INVALID_PARAM);
+    CHECK(c.rank[0].outcome == WEFT_ERR_PROTOCOL && c.rank[2].outcome == WEFT_ERR_PROTOCOL);
+    close_parts(&c);
+    shrink_well(&c);
+    crew_down(&c);
+}
+
+/* The others are notified by their deadline, close what they have, and may shrink again at once,
+ * whatever the late member was at. */
+static void stops_after(unsigned turns) {
+    struct crew c;
+    enum { LATE = 2 };
+    crew_up(&c, 3, "self,shm", NULL, NULL);
+    for (uint32_t r = 0; r < 3; r++) begin_shrink(&c, r, 30, NULL);
+    for (unsigned i = 0; i < turns; i++) crew_turn(&c);
+    weft_worker_t *late = c.rank[LATE].worker;
+    c.rank[LATE].worker = NULL; /* it is driven no more */
+    UNTIL(&c, c.rank[0].outcome_calls && c.rank[1].outcome_calls);
+    c.rank[LATE].worker = late;
+    bool failed = c.rank[0].outcome == WEFT_ERR_TIMED_OUT;
+    if (failed) begin_shrink(&c, 0, 20, NULL);
+    close_parts(&c);
+    UNTIL(&c, all_notified(&c));
+    close_parts(&c);
+    crew_down(&c);
+}
+
+TEST(a_member_that_is_late_in_shrinking_does_not_hold_up_the_next) {
+    for (unsigned turns = 0; turns < 20; turns++) stops_after(turns);
+}
