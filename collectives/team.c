@@ -67,6 +67,10 @@ void weft__team_fail(weft_team_t *team, weft_status_t status, uint32_t blamed) {
     weft__fsm_step(&team->core.fsm, TEAM_EV_FAIL);
 }
 
+void weft__team_out_of_step(weft_team_t *team, weft_status_t status) {
+    weft__team_fail(team, status, team->rank);
+}
+
 static void stop_all(weft_team_t *team) {
     list_for_each_safe(at, next, &team->active) {
         weft__collective_stop(list_of(at, struct collective, of_team));

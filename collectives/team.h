@@ -240,6 +240,9 @@ void weft__team_hold_notice(weft_team_t *team, bool hold);
 /* A collective of the team's own, while another team is made of it. */
 weft_status_t weft__team_inner(weft_team_t *team, const weft_coll_args_t *args,
                                const weft_op_t *op);
+/* One that could not be begun, when the program's call had returned. The others are in it, and what
+ * the program called next would stand in its place: the team fails. */
+void weft__team_out_of_step(weft_team_t *team, weft_status_t status);
 
 /* A team in associated mode. It begins with the exchange that its resource makes. */
 weft_status_t weft__team_stub(weft_worker_t *worker, const weft_team_params_t *params,

@@ -208,6 +208,7 @@ static void send_verdict(struct team_grow *g) {
     if (g->old->rank == g->inviter) memcpy(g->verdict, &wire, sizeof wire);
     weft_op_t op = {.done = verdict_received, .arg = g};
     weft_status_t st = weft__team_inner(g->old, &args, &op);
+    if (st < 0) weft__team_out_of_step(g->old, st);
     if (st != WEFT_IN_PROGRESS) verdict_received(st, g);
 }
 
@@ -267,7 +268,9 @@ static void take_part_alone(struct team_grow *g, weft_status_t status) {
     g->alone = true;
     g->status = status;
     weft_status_t st = gather_records(g);
-    if (st < 0) end_grow(g, st);
+    if (st == WEFT_OK) return;
+    weft__team_out_of_step(g->old, st);
+    end_grow(g, st);
 }
 
 /* ---- messages -------------------------------------------------------------------------------- */

@@ -71,6 +71,13 @@ static weft_status_t gather(struct split *s, const void *src, void *dst, size_t 
     return weft__team_inner(s->parent, &args, &op);
 }
 
+/* When the call that began the split has returned. */
+static void gather_on(struct split *s, const void *src, void *dst, size_t len, weft_done_fn done) {
+    weft_status_t st = gather(s, src, dst, len, done);
+    if (st < 0) weft__team_out_of_step(s->parent, st);
+    if (st != WEFT_IN_PROGRESS) done(st, s);
+}
+
 /* ---- the words ------------------------------------------------------------------------------- */
 
 /*
@@ -127,8 +134,7 @@ static void words_known(weft_status_t status, void *arg) {
 static void speak(struct split *s, uint32_t word) {
     s->spoke = true;
     s->word = word;
-    weft_status_t st = gather(s, &s->word, s->words, sizeof s->word, words_known);
-    if (st != WEFT_IN_PROGRESS) words_known(st, s);
+    gather_on(s, &s->word, s->words, sizeof s->word, words_known);
 }
 
 static void agree_by_parent(struct team_meeting *meeting) {
@@ -204,8 +210,7 @@ static void took_part(weft_status_t status, void *arg) {
 static void take_part(struct split *s, weft_status_t status) {
     s->status = status;
     s->meeting.agree = NULL;
-    weft_status_t st = gather(s, s->record, s->records, MEMBER_RECORD_BYTES, took_part);
-    if (st != WEFT_IN_PROGRESS) took_part(st, s);
+    gather_on(s, s->record, s->records, MEMBER_RECORD_BYTES, took_part);
 }
 
 /* ---- the colours ----------------------------------------------------------------------------- */

@@ -99,7 +99,9 @@ WEFT_API weft_status_t weft_team_create_sized(size_t params_size, weft_worker_t 
  * team. There is nothing to close then. The parent refuses collectives as BUSY until its part of
  * the split is over: wait for on_ready. After TIMED_OUT that part may go on for as long as a
  * collective of the parent may take. The parent may be closed in the meantime, which fails the
- * split: here at once, at the other members at the latest by params->deadline_ms.
+ * split: here at once, at the other members at the latest by params->deadline_ms. If this member
+ * cannot begin a later collective of the split, for lack of memory, the parent fails with that
+ * status: otherwise its next one would stand in that place.
  *
  * Errors of the call: INVALID_PARAM, NO_MEMORY, BUSY, or the status of the failed parent.
  */
@@ -206,7 +208,8 @@ WEFT_API weft_status_t weft_team_invite(weft_team_t *team, void *buf, size_t *le
  * and must still be closed. The new team has an identity and an epoch of its own, so late messages
  * of the old one do not reach it. TIMED_OUT: not enough workers came by params->deadline_ms. Then
  * a member waits for the inviter's answer, too, at most as long as for a collective of `team`.
- * PEER_FAILED: one of them was lost, or gave up. Errors of the call: those of weft_team_split.
+ * PEER_FAILED: one of them was lost, or gave up. `team` fails where the parent of a split does.
+ * Errors of the call: those of weft_team_split.
  */
 #define weft_team_grow(...) weft_team_grow_sized(sizeof(weft_team_params_t), __VA_ARGS__)
 WEFT_API weft_status_t weft_team_grow_sized(size_t params_size, weft_team_t *team, uint32_t inviter,

@@ -1,4 +1,6 @@
 /* Teams whose endpoints are opened on first use, and teams that grow. */
+#include <reactor/reactor.h>
+
 #include "team.h"
 
 static weft_team_t *grown[MOST_RANKS];
@@ -270,4 +272,84 @@ TEST(a_member_that_left_is_known_to_those_it_never_talked_with) {
     CHECK_EQ(c.rank[5].outcome, WEFT_ERR_PEER_FAILED);
     for (uint32_t r = 1; r < 16; r++) c.rank[r].outcome_calls = 1;
     crew_down(&c);
+}
+
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+/* One that has its outcome goes on with the old team at once. No member takes a collective of the
+ * growth for another. */
+static int32_t one[MOST_RANKS], sum[MOST_RANKS];
+static bool goes_on[MOST_RANKS];
+
+static void go_on_with_the_old(struct crew *c, uint32_t r) {
+    struct rank *me = &c->rank[r];
+    if (goes_on[r] || !me->outcome_calls) return;
+    goes_on[r] = true;
+    one[r] = 1;
+    expect_outcome(me);
+    posted(me, weft_allreduce(me->team, &one[r], &sum[r], 1, WEFT_INT32, WEFT_SUM, OP_OF(me)));
+}
+
+static bool all_went_on(struct crew *c, uint32_t size) {
+    bool all = true;
+    for (uint32_t r = 0; r < size; r++) {
+        go_on_with_the_old(c, r);
+        all = all && goes_on[r] && c->rank[r].outcome_calls;
+    }
+    return all;
+}
+
+static weft_status_t make_another(struct rank *me, bool splits) {
+    weft_team_params_t params = params_of(me, 20);
+    return splits ? weft_team_split(me->team, 0, 0, &params)
+                  : weft_team_grow(me->team, 0, 1, &params);
+}
+
+/* `n` allocations fail, from the k-th on. True: it was not reached. */
+static bool goes_without_memory(bool splits, uint64_t k, uint64_t n) {
+    enum { SIZE = 3 };
+    struct crew c;
+    uint8_t bytes[WEFT_TEAM_INVITATION_MAX];
+    size_t len;
+    const weft_setting_t settings[] = {{"coll.slot", "0"}, {"coll.timeout", "40ms"}};
+    crew_workers(&c, SIZE + 1, "self,shm", settings, 2);
+    c.size = SIZE;
+    crew_teams(&c);
+    for (uint32_t r = 0; r <= SIZE; r++) expect_outcome(&c.rank[r]);
+    memset(grown, 0, sizeof grown);
+    memset(goes_on, 0, sizeof goes_on);
+    c.size = SIZE + 1;
+    invite(&c, 0, bytes, &len);
+    if (!splits) join_as(&c, SIZE, bytes, len, 1000);
+    for (int i = 0; i < 20; i++) crew_turn(&c);
+    weft__alloc_fail_run(k, n);
+    for (uint32_t r = 0; r < SIZE; r++) {
+        weft_status_t st = make_another(&c.rank[r], splits);
+        if (st == WEFT_OK) continue;
+        CHECK_EQ(weft_team_revoke(c.rank[r].team), WEFT_OK);
+        on_outcome(st, &c.rank[r]);
+    }
+    UNTIL(&c, all_went_on(&c, SIZE) && (splits || c.rank[SIZE].outcome_calls));
+    bool whole = weft__alloc_fail_at(0) < k;
+    for (uint32_t r = 0; r < SIZE; r++) {
+        CHECK(c.rank[r].outcome != WEFT_ERR_PROTOCOL);
+        if (c.rank[r].outcome == WEFT_OK) CHECK_EQ(sum[r], SIZE);
+    }
+    crew_close_teams(&c);
+    for (uint32_t r = 0; r <= SIZE; r++) c.rank[r].team = grown[r];
+    crew_down(&c);
+    return whole;
+}
+
+static void go_without_memory(bool splits, uint64_t n) {
+    uint64_t k = 1;
+    while (!goes_without_memory(splits, k, n)) CHECK(++k < 2000);
+    printf("  %llu allocations\n", (unsigned long long)k);
+}
+
+TEST(a_member_that_lacks_memory_while_its_team_grows_is_not_out_of_step) {
+    go_without_memory(false, 1);
+}
+TEST(a_member_that_lacks_memory_in_a_split_is_not_out_of_step) {
+    go_without_memory(true, 2);
 }
