@@ -203,6 +203,7 @@ void weft__py_take_left(struct state *s) {
 void weft__py_ended(struct worker *w) {
     lock(w); /* another thread may be using it */
     w->handle = NULL;
+    w->ending = NULL;
     unlock(w);
     for (;;) {
         lock(w);

@@ -47,7 +47,6 @@ int weft__py_interrupted(struct worker *worker) {
 }
 
 static void closed(struct request *request) {
-    request->worker->ending = NULL;
     weft__py_ended(request->worker);
 }
 
