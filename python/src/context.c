@@ -31,10 +31,13 @@ static PyObject *new (PyTypeObject *type, PyObject *args, PyObject *kwargs) {
                                      &params.file)) {
         return NULL;
     }
+    /* Its own, since another thread may change the program's. */
+    dict = dict ? PyDict_Copy(dict) : PyDict_New();
+    if (!dict) return NULL;
     struct context *self = (struct context *)PyType_GenericAlloc(type, 0);
-    weft_setting_t *settings = calloc((dict ? PyDict_Size(dict) : 0) + 1, sizeof *settings);
+    weft_setting_t *settings = calloc(PyDict_Size(dict) + 1, sizeof *settings);
     weft_status_t status = WEFT_ERR_NO_MEMORY;
-    if (!self || !settings || (dict && settings_of(dict, settings, &params.n_settings) < 0)) {
+    if (!self || !settings || settings_of(dict, settings, &params.n_settings) < 0) {
         goto fail;
     }
     params.settings = settings;
@@ -42,12 +45,14 @@ static PyObject *new (PyTypeObject *type, PyObject *args, PyObject *kwargs) {
     status = weft_context_create(&params, &self->handle);
     if (status == WEFT_OK) {
         free(settings);
+        Py_DECREF(dict);
         return (PyObject *)self;
     }
     weft__py_raise(weft__py_state(type), status);
 fail:
     if (!PyErr_Occurred()) PyErr_NoMemory();
     free(settings);
+    Py_DECREF(dict);
     Py_XDECREF((PyObject *)self);
     return NULL;
 }

@@ -1,6 +1,7 @@
 /* Task graphs: functions in Python on the threads of a graph. weft/graph.py has the contract. */
 #include "team.h"
 
+#include <sched.h>
 #include <stdio.h>
 #include <weft/graph.h>
 
@@ -22,7 +23,8 @@ struct graph {
     struct task **task;
     uint32_t n_tasks;
     bool running;
-    bool is_left; /* to its worker, which has the reference */
+    atomic_flag cancels; /* held while a handle is taken, or another thread cancels by it */
+    bool is_left;        /* to its worker, which has the reference */
 };
 
 /* ---- on the graph's threads ---- */
@@ -97,9 +99,18 @@ static void enlist(struct graph *g, struct worker *w) {
     w->graphs = g;
 }
 
+static void lock(struct graph *g) {
+    while (atomic_flag_test_and_set_explicit(&g->cancels, memory_order_acquire)) sched_yield();
+}
+static void unlock(struct graph *g) {
+    atomic_flag_clear_explicit(&g->cancels, memory_order_release);
+}
+
 static weft_graph_t *take_handle(struct graph *g) {
+    lock(g);
     weft_graph_t *handle = g->handle;
     g->handle = NULL;
+    unlock(g);
     if (g->prev) {
         *g->prev = g->next;
         if (g->next) g->next->prev = g->prev;
@@ -437,7 +448,9 @@ static PyObject *graph_run_wait(PyObject *self, PyObject *args) {
 
 static PyObject *graph_cancel(PyObject *self, PyObject *unused) {
     struct graph *g = (struct graph *)self;
+    lock(g);
     if (g->handle) weft_graph_cancel(g->handle);
+    unlock(g);
     Py_RETURN_NONE;
 }
 
