@@ -95,7 +95,8 @@ static PyObject *ep_am_send(PyObject *self, PyObject *const *args, Py_ssize_t n)
         PyErr_SetString(PyExc_TypeError, "am_send(buffers, id, header, deadline_ms=0, flags=0)");
         return NULL;
     }
-    unsigned long id = PyLong_AsUnsignedLong(args[1]);
+    uint64_t id;
+    if (!weft__py_u64(args[1], &id)) return NULL;
     unsigned long deadline = n > 3 ? PyLong_AsUnsignedLong(args[3]) : 0;
     unsigned long flags = n > 4 ? PyLong_AsUnsignedLong(args[4]) : 0;
     if (PyErr_Occurred() || PyBytes_AsStringAndSize(args[2], &header, &header_len) < 0 ||

@@ -18,6 +18,9 @@ static PyObject *finish(PyObject *capsule, PyObject *all) {
     weft_done_fn done = x ? x->done : NULL;
     if (!x) return NULL;
     if (!done) Py_RETURN_NONE;
+    if (!weft__py_is_owner(x->worker))
+        return weft__py_raise_text(x->worker->state, WEFT_ERR_WRONG_THREAD,
+                                   "the exchange ends on the worker's thread");
     bool whole = PyBytes_Check(all) && (size_t)PyBytes_Size(all) == x->len;
     if (whole) memcpy(x->all, PyBytes_AsString(all), x->len);
     x->done = NULL;

@@ -97,7 +97,7 @@ class Worker(_core.Worker):
 
     def am_handler(self, id: int, fn: Callable[[Any, _core.Message], Any] | None) -> None:
         """Calls `fn(endpoint, message)` for each active message to `id`, 0 … 1020; None: for none any more."""
-        if not 0 <= id < FRAMES:
+        if not 0 <= id.__index__() < FRAMES:
             raise errors.InvalidParamError("id is %d: a program's are 0 to %d" % (id, FRAMES - 1))
         super().am_handler(id, fn)
 

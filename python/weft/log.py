@@ -74,6 +74,7 @@ def attach(logger: logging.Logger | str = "weft") -> None:
     with _lock:
         if _route:
             _route.end(_PATIENCE)
+            _route = None  # a further one may find no descriptors
         _route = _Route(logging.getLogger(logger) if isinstance(logger, str) else logger)
 
 

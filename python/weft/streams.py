@@ -53,7 +53,13 @@ class EndpointTransport(asyncio.Transport):
                 return
             if data is None:
                 return
-            self._protocol.data_received(data)
+            try:
+                self._protocol.data_received(data)
+            except Exception as error:  # as asyncio's transports do
+                self._loop.call_exception_handler({"message": "Fatal error: protocol.data_received() call failed.",
+                                                   "exception": error, "transport": self, "protocol": self._protocol})
+                self._finish(error)
+                return
 
     def pause_reading(self) -> None:
         self._is_reading = False

@@ -633,7 +633,8 @@ async def create(worker: Worker, exchange: Any = "run", *, deadline: float | Non
     """Makes a team.
 
     exchange: "run" (the processes that weft-run started; one process without it), "self" (this worker alone), or
-    (rank, size, fn): fn(mine, finish) collects the bytes `mine` of all ranks and calls finish(all of them in rank order).
+    (rank, size, fn): fn(mine, finish) collects the bytes `mine` of all ranks and calls finish(all of them in rank order), on
+    the worker's thread.
     collective_deadline: seconds that each collective may take (0: the setting coll.timeout).
     algorithms: choices of this team before those of the setting coll.algorithms, in its form; equal on all members.
     transports: of its endpoints, by commas, of those that the worker has opened; without "shm" it shares no memory.

@@ -161,6 +161,19 @@ class Log(unittest.TestCase):
         self.assertEqual([line.split()[0] for line in lines], [child, parent])
         self.assertEqual(said.stderr.count(LINE), 1)
 
+    def test_an_attach_without_descriptors_leaves_none(self):
+        said = subprocess.run([sys.executable, "-c", """
+import resource, weft, weft.log
+weft.log.attach()
+resource.setrlimit(resource.RLIMIT_NOFILE, (3, 3))
+try:
+    weft.log.attach()
+except OSError:
+    print("refused")
+weft.log.detach()
+"""], capture_output=True, text=True)
+        self.assertEqual((said.returncode, said.stdout, said.stderr), (0, "refused\n", ""))
+
     def test_another_logger_takes_over(self):
         other = Kept()
         weft.log.attach(self.logger)

@@ -39,6 +39,14 @@ class Tagged(Case):
             got = bytearray(2)
             await client.send(b"hi", Index(5))
             self.assertEqual(await server.recv(got, 5, deadline=20), 2)
+            handled = []
+            server.worker.am_handler(Index(7), lambda ep, message: handled.append(message.bytes()))
+            await client.am(Index(7), b"hi")
+            await client.flush()
+            self.assertEqual(handled, [b"hi"])
+            for number, error in ((1 << 32) + 7, weft.InvalidParamError), (-1, OverflowError), (1 << 64, OverflowError):
+                with self.assertRaises(error):
+                    await client.am(number, b"hi")
             await client.send_tag(b"hi", Index(6))
             self.assertEqual(await server.worker.recv(got, Index(6), Index(0xFFFFFFFF), deadline=20), (2, 6))
 

@@ -13,7 +13,7 @@ import unittest
 import weft
 from pair import Case, Index, pair
 from weft.rma import Remote, RemoteIO, release, revoke
-from weft.streams import open_stream
+from weft.streams import EndpointTransport, open_stream
 
 
 class OneSided(Case):
@@ -323,6 +323,24 @@ class Streams(Case):
                 reader, writer = await open_stream(client)
                 writer.transport.abort() if abort else server.abort()
                 await asyncio.wait_for(writer.wait_closed(), 20)
+
+    async def test_what_a_protocol_raises_ends_its_connection(self):
+        class Raises(asyncio.Protocol):
+            def data_received(self, data):
+                raise OSError(data)
+
+            def connection_lost(self, error):
+                lost.set_result(error)
+
+        async with pair() as (client, server):
+            loop = asyncio.get_running_loop()
+            lost = loop.create_future()
+            EndpointTransport(client, Raises(), loop)
+            await server.stream_send(b"abc")
+            self.assertIsInstance(await asyncio.wait_for(lost, 20), OSError)
+            self.assertEqual([type(one["exception"]) for one in self.complaints], [OSError])
+            self.complaints.clear()
+            self.assertFalse(client.alive)
 
     async def test_the_end_of_the_peer_ends_the_reader(self):
         async with pair() as (client, server):

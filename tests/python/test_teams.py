@@ -388,6 +388,26 @@ class Exchanges(unittest.TestCase):
             self.assertEqual((team.size, raised), (1, [OSError]))
             worker.run(team.close())
 
+    def test_an_exchange_ends_on_the_workers_thread(self):
+        said = []
+
+        def collect(mine, finish):
+            def elsewhere():
+                try:
+                    finish(mine)
+                except weft.WrongThreadError as error:
+                    said.append(error)
+
+            thread = threading.Thread(target=elsewhere)
+            thread.start()
+            thread.join()
+            finish(mine)
+
+        with weft.Worker(transports="self") as worker:
+            team = worker.run(teams.create(worker, (0, 1, collect), deadline=20))
+            self.assertEqual((team.size, len(said)), (1, 1))
+            worker.run(team.close())
+
 
 class Views(unittest.TestCase):
     def check_topology(self, mine):
