@@ -128,8 +128,9 @@ static bool is_live(const struct listener *l) {
 
 static PyObject *listener_close(PyObject *self, PyObject *unused) {
     struct listener *l = (struct listener *)self;
-    if (l->worker->ending) Py_RETURN_NONE; /* which closes it */
-    if (l->handle) weft_listener_close(l->handle);
+    if (!is_live(l)) Py_RETURN_NONE; /* a worker's close closes it */
+    if (weft__py_own(l->worker) < 0) return NULL;
+    weft_listener_close(l->handle);
     l->handle = NULL;
     weft__py_disown(l->worker, &l->child);
     Py_RETURN_NONE;

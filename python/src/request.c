@@ -246,7 +246,9 @@ Py_ssize_t weft__py_deliver(struct worker *worker) {
 
 static PyObject *request_cancel(PyObject *self, PyObject *unused) {
     struct request *r = (struct request *)self;
-    if (r->handle && r->worker->handle) weft_request_cancel(r->handle);
+    /* The collector may end on any thread what waits for the operation. */
+    if (r->handle && r->worker->handle && weft__py_is_owner(r->worker))
+        weft_request_cancel(r->handle);
     Py_RETURN_NONE;
 }
 

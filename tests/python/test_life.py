@@ -485,6 +485,28 @@ print(woken)
             thread.join()
             self.assertEqual(len(said), 1)
 
+    def test_another_thread_may_not_close_a_listener(self):
+        with weft.Worker() as worker:
+            accepted, refused = [], []
+            listener = worker.listen(accepted.append)
+
+            def use():
+                try:
+                    listener.close()
+                except weft.WrongThreadError as error:
+                    refused.append(error)
+
+            thread = threading.Thread(target=use)
+            thread.start()
+            thread.join()
+            self.assertEqual((len(refused), listener.closed), (1, False))
+            uri = listener.uri
+            worker.run(worker.connect(uri))
+            self.assertEqual(len(accepted), 1)
+            listener.close()
+            with self.assertRaises(weft.RefusedError):
+                worker.run(worker.connect(uri))
+
     def test_another_thread_may_not_drive_a_worker_whose_own_thread_is_in_the_library(self):
         with weft.Worker(unlock=True) as worker:
             view = worker.run(weft.view.open(worker))

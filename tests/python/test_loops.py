@@ -4,12 +4,14 @@ import contextvars
 import json
 import os
 import pty
+import random
 import subprocess
 import sys
 import tempfile
 import threading
 import unittest
 import unittest.mock
+import warnings
 import xml.etree.ElementTree
 
 import weft
@@ -283,6 +285,55 @@ class Threads(unittest.TestCase):
             thread.start()
         for thread in threads:
             thread.join()
+        self.assertEqual(failures, [])
+
+    def test_whatever_another_thread_calls_its_owner_goes_on(self):
+        """Each public attribute of each object, with arguments at random. `abandon` is left out: it ends the object by contract."""
+        objects, ended, failures = [], threading.Event(), []
+
+        def meddle(seed):
+            chance = random.Random(seed)
+            while not ended.is_set():
+                one = chance.choice(objects)
+                name = chance.choice([name for name in dir(one) if not name.startswith("_") and name != "abandon"])
+                values = [None, 0, 1, -1, b"x", "tcp://127.0.0.1:1", bytearray(8), one, print]
+                try:
+                    got = getattr(one, name)
+                    got = got(*chance.choices(values, k=chance.randrange(4))) if callable(got) else got
+                    if asyncio.iscoroutine(got):
+                        got.close()
+                    repr(got)
+                except SystemError as error:  # a function of the extension raised none, or two
+                    failures.append((name, error))
+                except Exception:
+                    pass
+
+        async def talk():
+            async with weft.Worker(settings={"log.level": "none"}) as worker:
+                listener = worker.listen()
+                there = await worker.connect(listener.uri)
+                here = await listener.accept()
+                memory = worker.alloc(64)
+                key = weft.rma.Remote(there, memory.key())
+                objects.extend([worker, listener, there, here, memory, key])
+                threads = [threading.Thread(target=meddle, args=(seed,), daemon=True) for seed in (1, 2)]
+                for thread in threads:
+                    thread.start()
+                try:
+                    for turn in range(200):
+                        await there.send_obj([turn, bytes(1000 * turn)])
+                        self.assertEqual((await here.recv_obj())[0], turn)
+                        await key.put(turn.to_bytes(8, "little"), remote=True)
+                        self.assertEqual(bytes(memory)[:8], turn.to_bytes(8, "little"))
+                finally:
+                    ended.set()
+                    for thread in threads:
+                        await asyncio.to_thread(thread.join)
+                self.assertFalse(listener.closed or there.closed or here.closed)
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # coroutines that are never awaited
+            asyncio.run(asyncio.wait_for(talk(), 60))
         self.assertEqual(failures, [])
 
     @unittest.skipIf(getattr(sys, "_is_gil_enabled", lambda: True)(), "an interpreter with its lock")
