@@ -61,6 +61,19 @@ test_a_tree_behind_a_link_builds() {
     [ -x "$scratch/trees/prefix/bin/weft-run" ]
 }
 
+# Its objects are then as new there: CMake builds the package for Python so (python/CMakeLists.txt).
+test_a_copy_of_the_tree_builds_into_the_same_folder() {
+    local first
+    tree "$scratch/trees/a"
+    (cd "$scratch/trees/a" && called tools/build --out out/x lib out/x/tools/weft-run)
+    first=$(cat "$scratch/asked")
+    cp -r "$scratch/trees/a" "$scratch/trees/b"
+    (cd / && called "$scratch/trees/b/tools/build" --out "$scratch/trees/a/out/x" lib "$scratch/trees/a/out/x/tools/weft-run")
+    expect asked "$(cat "$scratch/asked")" "$first"
+    called "$scratch/trees/a/tools/build" lib "$scratch/trees/a/out/build/tools/weft-run"
+    expect 'without a folder' "$(cat "$scratch/asked")" 'lib out/build/tools/weft-run '
+}
+
 test_an_output_folder_with_a_space_is_refused() {
     tree "$scratch/trees/a"
     called "$scratch/trees/a/tools/build" --out "$scratch/trees/o u t" lib
@@ -76,7 +89,7 @@ test_install_refuses_what_it_does_not_know() {
     tree "$tree"
     called "$tree/tools/install" "$scratch/trees/before" -j 3 --rdma no --threads single
     expect "code: $(cat "$scratch/err")" $code 0
-    expect asked "$(cat "$scratch/asked")" "OUT=out/install lib $(printf 'out/install/tools/weft-%s ' run info perf)"
+    expect asked "$(cat "$scratch/asked")" "OUT=$tree/out/install lib $(printf "$tree/out/install/tools/weft-%s " run info perf)"
     for arguments in '--out x' examples --bogus '-j' ''; do
         called "$tree/tools/install" "$scratch/trees/prefix" ${arguments:-""}
         expect "code of $arguments" $code 2
