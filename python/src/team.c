@@ -379,10 +379,12 @@ static PyObject *team_member(PyObject *self, PyObject *args) {
 static PyObject *team_algorithm(PyObject *self, PyObject *args) {
     struct team *t = (struct team *)self;
     unsigned kind, flags;
-    unsigned long long bytes;
+    uint64_t bytes;
     const char *name;
-    if (!PyArg_ParseTuple(args, "IKI", &kind, &bytes, &flags) || weft__py_team_open(t) < 0)
+    if (!PyArg_ParseTuple(args, "IO&I", &kind, weft__py_u64, &bytes, &flags) ||
+        weft__py_team_open(t) < 0) {
         return NULL;
+    }
     weft_status_t status =
         weft_team_algorithm(t->handle, (weft_coll_kind_t)kind, bytes, flags, &name);
     return status < 0 ? weft__py_raise(t->worker->state, status) : PyUnicode_FromString(name);

@@ -515,6 +515,8 @@ class Team:
     async def agree(self, flags: int = _ALL_FLAGS, *, deadline: float | None = None) -> tuple[int, list[int]]:
         """Agrees among the members that are left, also in a team that has failed: (the flags of all, ANDed; the ranks that are
         lost). All that are left call it."""
+        if not -1 << 63 <= flags <= _ALL_FLAGS:
+            raise errors.InvalidParamError("flags of more than 64 bits")
         request = self._core.post_agree(flags, milliseconds(deadline))
         agreed, bits = request if isinstance(request, tuple) else await self._core.worker.complete(request)
         words = memoryview(bits).cast("Q")

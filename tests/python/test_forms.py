@@ -41,6 +41,14 @@ class Forms(unittest.TestCase):
             with self.assertRaises(OverflowError):
                 await team.neighbor_alltoallv([1 << 32], [0], mine, [1], [1])
             await team.barrier()
+            for flags, agreed in (5, 5), (-1, (1 << 64) - 1):
+                self.assertEqual(await team.agree(flags), (agreed, []))
+            for flags in (1 << 64, -1 << 64):
+                with self.assertRaises(weft.InvalidParamError):
+                    await team.agree(flags)
+            for nbytes in (1 << 64, -1):
+                with self.assertRaises(OverflowError):
+                    team.algorithm("allreduce", nbytes)
             for rank, size in (1 << 32, 1), (-1, 1), (0, (1 << 32) + 1):
                 with self.assertRaises(weft.WeftError):
                     await teams.create(worker, (rank, size, lambda mine, finish: finish(mine)))
