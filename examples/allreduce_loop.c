@@ -10,7 +10,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <weft/weft.h>
-
 enum { ASK = 1, ANSWER = 2, STOP = 3 };
 static struct server {
     ev_timer next_round;
@@ -68,8 +67,7 @@ static void on_team(weft_team_t *team, weft_status_t status, void *arg) {
 
 static void on_ask(weft_ep_t *ep, weft_am_t *am, void *arg) {
     server.now.questions++;
-    uint64_t known = server.known.questions;
-    weft_am_send(ep, ANSWER, &known, sizeof known, NULL, 0, NULL);
+    weft_am_send(ep, ANSWER, &server.known.questions, sizeof(uint64_t), NULL, 0, NULL);
 }
 static void on_stop(weft_ep_t *ep, weft_am_t *am, void *arg) {
     server.now.stops = 1;
@@ -103,8 +101,8 @@ int main(int argc, char **argv) {
     if (argc > 2) return be_client(server.worker, argv[2], strcmp(argv[1], "ask") == 0);
     must(weft_am_handler_set(server.worker, ASK, on_ask, NULL), "handler");
     must(weft_am_handler_set(server.worker, STOP, on_stop, NULL), "handler");
-    weft_status_t st = weft_listen(server.worker, "tcp://127.0.0.1:0", &accepted, &server.listener);
-    if (!must(st, "listen")) return 1;
+    const char *any = "tcp://127.0.0.1:0";
+    if (!must(weft_listen(server.worker, any, &accepted, &server.listener), any)) return 1;
     if (!must(weft_team_create(server.worker, &params, &server.team), "team")) return 1;
     ev_run(EV_DEFAULT, 0);
     return server.failed || !must(weft_context_destroy(context), "context");

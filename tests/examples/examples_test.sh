@@ -96,6 +96,34 @@ test_threads_submit_to_a_worker_with_its_own() {
     has sum "$(timeout 60 "$examples/thread")" '^40000 numbers of 4 threads: their sum is right, 0 operations have not ended$'
 }
 
+# Two receivers have all of it, and the third, whose output is not read until then, has a beginning.
+test_a_file_is_streamed_until_a_deadline() {
+    [ -e "$examples/stream-file" ] || skip "no C++ compiler here"
+    local uris i
+    head -c 50000000 /dev/urandom >"$scratch/file"
+    mkfifo "$scratch/got3"
+    exec 9<>"$scratch/got3"
+    for i in 1 2 3; do
+        rm -f "$scratch/told$i"
+        at=tcp://127.0.0.1:0
+        [ $i = 1 ] && at=shm://stream-file-$$
+        timeout 60 "$examples/stream-file" receive $at >"$scratch/got$i" 2>"$scratch/told$i" 9<&- &
+        receivers[i]=$!
+        wait_for grep -q '^listening at' "$scratch/told$i"
+        uris[i]=$(sed -n 's/^listening at //p' "$scratch/told$i")
+    done
+    timeout 60 "$examples/stream-file" send "$scratch/file" 5000 "${uris[@]}" >"$scratch/sent" || fail "the sender failed"
+    has sent "$(sed -n 3p "$scratch/sent")" '^[0-9]+ of 50000000 WEFT_ERR_TIMED_OUT$'
+    timeout 60 cat <"$scratch/got3" >"$scratch/beginning" 9<&- &
+    reader=$!
+    exec 9<&-
+    for i in 1 2 3; do wait "${receivers[i]}" || fail "$(cat "$scratch/told$i")"; done
+    wait $reader
+    for i in 1 2; do cmp "$scratch/file" "$scratch/got$i"; done
+    cmp -n "$(wc -c <"$scratch/beginning")" "$scratch/file" "$scratch/beginning"
+    has third "$(cat "$scratch/told3")" "^$(wc -c <"$scratch/beginning") of 50000000: the sender gave up"
+}
+
 # Four servers add up their questions beside their work, and end together.
 test_allreduce_in_a_loop() {
     rm -f "$scratch/told"
