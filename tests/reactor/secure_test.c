@@ -103,7 +103,7 @@ TEST(a_setuid_program_reads_no_file_that_the_environment_names) {
 
 TEST(a_setuid_program_keeps_no_key_where_the_environment_points) {
     char path[512];
-    if (!is_inside("where_the_environment_sends", "XDG_CONFIG_HOME", "%s")) return;
+    if (!is_inside("where_the_environment_points", "XDG_CONFIG_HOME", "%s")) return;
     CHECK_EQ(weft__trust_key_path(NULL, path, sizeof path), WEFT_OK);
     CHECK(strstr(path, "weft_secure_") == NULL);
 }
