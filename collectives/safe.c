@@ -32,6 +32,7 @@ static void end_safe(struct safe *safe, weft_status_t status) {
     weft_team_t *team = safe->team;
     weft_op_t op = safe->op;
     team->is_safe = false;
+    weft__team_settle(team);
     talloc_free(safe);
     if (status < 0)
         weft__fail(status, "the members agreed that the collective failed%s%s",

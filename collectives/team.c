@@ -160,7 +160,6 @@ static void on_effect(struct fsm *m, unsigned effect) {
     case TEAM_FX_CLOSE_ALL:
         weft__timer_stop(team->reactor, &team->deadline);
         weft__agreements_stop(team, WEFT_ERR_CLOSED);
-        weft__shared_unwatch(team);
         weft__grow_stop(team);
         weft__team_close_eps(team);
         weft__team_settle(team);
@@ -233,12 +232,14 @@ static void look_for_release(struct job *job) {
     if (weft__team_all_released(team)) weft__fsm_step(&team->core.fsm, TEAM_EV_RELEASED);
 }
 
+/* The end of a collective of its own, or of a safe one, may be held until the program polls. */
 static void look_for_quiet(struct job *job) {
     weft_team_t *team = list_of(job, weft_team_t, quiet);
     bool busy = team->n_eps || !list_empty(&team->active) || weft__agreements_busy(team) ||
                 team->exchanged == WEFT_IN_PROGRESS || weft__job_queued(&team->exchange_over) ||
                 weft__job_queued(&team->connect) || weft__job_queued(&team->notify) ||
-                weft__job_queued(&team->release) || team->notice_due;
+                weft__job_queued(&team->release) || team->notice_due || team->is_parent ||
+                team->is_safe;
     if (!busy) weft__fsm_step(&team->core.fsm, TEAM_EV_QUIET);
 }
 
@@ -250,6 +251,8 @@ static void gone(struct job *job) {
     struct list *at;
     while ((at = list_pop(&team->early)) != NULL)
         weft__early_drop(team->worker, list_of(at, struct early, of));
+    /* Until now devices of stopped collectives may have been at work. */
+    weft__shared_unwatch(team);
     weft__team_unshare(team);
     weft__timer_stop(team->reactor, &team->deadline);
     team->opener->n_opened_by--;

@@ -37,7 +37,10 @@ struct split {
 /* ---- its end --------------------------------------------------------------------------------- */
 
 static void leave_parent(struct split *s) {
-    if (s->parent) s->parent->is_parent = false;
+    if (s->parent) {
+        s->parent->is_parent = false;
+        weft__team_settle(s->parent);
+    }
     list_remove(&s->watch.of_team);
     s->parent = NULL;
 }

@@ -354,7 +354,8 @@ WEFT_API weft_status_t weft_coll_sized(size_t args_size, weft_team_t *team,
  * borrowed from a start to its end. `init_flags` takes WEFT_COLL_FIXED_ORDER alone. op->flags of
  * weft_coll_start takes WEFT_COLL_SAFE alone: each start is safe or not.
  *
- * Starts stand in the order of the team's collectives (or in that of their tag). Two handles may be
+ * It is persistent at all members, or at none: another algorithm may be chosen for it. Starts stand
+ * in the order of the team's collectives (or in that of their tag). Two handles may be
  * in progress at a time; a start of one that is in progress is BUSY. Elements with a layout, and
  * device memory that is staged, are packed at each start and unpacked at its end.
  *

@@ -235,7 +235,8 @@ typedef struct weft_thread_params {
  * meanwhile. Messages of the program to this worker itself wait in the same way.
  *
  * In both modes these run on the worker's thread: a listener's on_request, a layout's functions,
- * and functions posted by weft_worker_post.
+ * functions posted by weft_worker_post, and what a team itself reports (on_ready, and the ends of
+ * its close and of its agreements).
  *
  * Errors: INVALID_PARAM for another thread mode or a worker on the program's loop; BUSY if it has a
  * thread, or within a callback; UNSUPPORTED if another worker is its resource; NO_MEMORY; NO_FDS.

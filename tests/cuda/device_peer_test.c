@@ -376,6 +376,31 @@ TEST(a_cancel_waits_for_devices_at_work) {
     down(&c);
 }
 
+/* So does a close of the team, and it ends. */
+TEST(a_close_waits_for_devices_at_work) {
+    void (*hold)(bool) = NULL;
+    if (gpu_has_kernels()) *(void **)&hold = dlsym(RTLD_DEFAULT, "double_hold");
+    if (!hold) SKIP("only the double of the CUDA driver stops at will");
+    struct crew c;
+    up(&c, 3);
+    hold(true);
+    for (uint32_t r = 0; r < 3; r++) expect_outcome(&c.rank[r]);
+    for (uint32_t r = 0; r < 3; r++)
+        posted(&c.rank[r], weft_allreduce(c.rank[r].team, src[r], dst[r], 100, WEFT_INT32, WEFT_SUM,
+                                          OP_OF(&c.rank[r])));
+    for (int turns = 0; turns < 100; turns++) crew_turn(&c);
+    struct rank *me = &c.rank[0];
+    CHECK_EQ(weft_team_close(me->team, &(weft_op_t){.done = on_closed, .arg = me}),
+             WEFT_IN_PROGRESS);
+    for (int turns = 0; turns < 100; turns++) crew_turn(&c);
+    CHECK(!me->outcome_calls && !me->closed);
+    hold(false);
+    UNTIL(&c, all_notified(&c) && me->closed);
+    CHECK_EQ(me->outcome, WEFT_ERR_CLOSED);
+    me->team = NULL;
+    down(&c);
+}
+
 /* The end of the device's work is an event: until then the worker asks for errors, 50 times a
  * second at most, and for nothing else. */
 TEST(a_worker_does_not_poll_a_device_at_work) {
