@@ -192,7 +192,8 @@ WEFT_API weft_status_t weft_graph_run(weft_graph_t *graph, weft_worker_t *worker
  */
 WEFT_API weft_status_t weft_graph_run_wait(weft_graph_t *graph);
 
-/* Skips the tasks that have not begun; the run ends as CANCELLED. Any thread, and tasks. */
+/* Skips the tasks that have not begun; the run ends as CANCELLED. One whose tasks have all ended by
+ * then may end as it would without, with a team at all members alike. Any thread, and tasks. */
 WEFT_API void weft_graph_cancel(weft_graph_t *graph);
 
 /*

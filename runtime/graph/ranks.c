@@ -12,6 +12,7 @@
 #include <endpoints/core/link.h>
 #include <endpoints/messages/am.h>
 #include <endpoints/worker/drive.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* All graphs of one worker. */
@@ -159,18 +160,50 @@ static void notify_stop(struct graph_ranks *ranks) {
 }
 
 /* Before all members have begun, some would not listen. */
+static void notify_once(struct graph_ranks *ranks) {
+    if (ranks->begun && !ranks->stopped && atomic_load(&ranks->graph->stop) < 0) notify_stop(ranks);
+}
+
 static void stop_others(void *arg) {
     weft_graph_t *graph = arg;
     struct graph_ranks *ranks = graph->ranks;
-    weft_status_t status = (weft_status_t)atomic_load(&graph->stop);
-    if (ranks->begun && !ranks->stopped && status < 0) notify_stop(ranks);
-    stop_here(ranks, status, atomic_load(&graph->failed));
+    notify_once(ranks);
+    stop_here(ranks, (weft_status_t)atomic_load(&graph->stop), atomic_load(&graph->failed));
     weft__graph_left(graph);
 }
 
+/* A stop at a member that has nothing left to do, while others go on. Apart from the graph, which
+ * may be destroyed before the worker's turn. */
+struct late_stop {
+    weft_worker_t *worker;
+    const weft_graph_t *graph;
+};
+
+static void stop_late(void *arg) {
+    struct late_stop late = *(struct late_stop *)arg;
+    free(arg);
+    const struct graph_registry *registry = weft__worker_attached(late.worker, &registry_key);
+    list_for_each(at, &registry->graphs) {
+        struct graph_ranks *ranks = ranks_of(at);
+        if (ranks->graph != late.graph) continue;
+        if (atomic_load(&late.graph->running) && !ranks->recovery) notify_once(ranks);
+        return;
+    }
+}
+
+/* Without memory the others learn of it from the agreement at the end. */
+static void post_late_stop(weft_graph_t *graph) {
+    struct late_stop *late = malloc(sizeof *late);
+    if (!late) return;
+    *late = (struct late_stop){graph->ranks->worker, graph};
+    if (weft_worker_post(late->worker, stop_late, late) < 0) free(late);
+}
+
 void weft__graph_ranks_stop(weft_graph_t *graph) {
-    if (!hold_run(graph)) return;
-    if (weft_worker_post(graph->ranks->worker, stop_others, graph) < 0) weft__graph_left(graph);
+    if (!hold_run(graph))
+        post_late_stop(graph);
+    else if (weft_worker_post(graph->ranks->worker, stop_others, graph) < 0)
+        weft__graph_left(graph);
 }
 
 /* The member is there, and has refused. */
@@ -209,6 +242,7 @@ static void team_failed(struct team_watch *watch) {
 
 static void deadline_passed(struct timer *timer) {
     struct graph_ranks *ranks = container_of(timer, struct graph_ranks, deadline);
+    ranks->expired = true;
     weft__graph_stop(ranks->graph, WEFT_ERR_TIMED_OUT, WEFT_NO_TASK);
 }
 
@@ -290,6 +324,7 @@ void weft__graph_ranks_began(weft_status_t status, void *arg) {
     if (status < 0) stop_here(ranks, status, WEFT_NO_TASK);
     if (status == WEFT_OK && atomic_load(&graph->stop) < 0 && !ranks->stopped) notify_stop(ranks);
     if (atomic_load(&graph->cancelled)) weft__graph_stop(graph, WEFT_ERR_CANCELLED, WEFT_NO_TASK);
+    if (ranks->expired) weft__graph_stop(graph, WEFT_ERR_TIMED_OUT, WEFT_NO_TASK);
     weft__crew_wake(graph, weft__graph_push_first(graph));
     weft__graph_left(graph);
 }
@@ -298,7 +333,7 @@ weft_status_t weft__graph_ranks_begin(weft_graph_t *graph) {
     struct graph_ranks *ranks = graph->ranks;
     weft_status_t st = weft__results_reserve(graph);
     if (st < 0) return st;
-    ranks->stopped = ranks->lost = ranks->begun = false;
+    ranks->stopped = ranks->lost = ranks->begun = ranks->expired = false;
     ranks->n_pure = 0;
     for (uint32_t i = 0; i < graph->n_tasks; i++)
         ranks->n_pure += graph->task[i]->params.retries > 0;
@@ -351,7 +386,8 @@ static bool any_missed(const struct graph_ranks *ranks) {
     return false;
 }
 
-/* A loss ends the run where nothing can run again. */
+/* A loss ends the run where nothing can run again. If all say that there was none, and no error, a
+ * stop that came here since then is too late. */
 static void ends_agreed(weft_status_t status, void *arg) {
     struct graph_ranks *ranks = arg;
     bool loss = status == WEFT_OK && (!(ranks->fine & NO_LOSS) || any_missed(ranks));
@@ -361,7 +397,8 @@ static void ends_agreed(weft_status_t status, void *arg) {
         find_outcome(ranks);
     } else {
         if (loss) status = WEFT_ERR_PEER_FAILED;
-        if (status < 0) atomic_store(&ranks->graph->stop, status);
+        if (status == WEFT_OK) atomic_store(&ranks->graph->failed, WEFT_NO_TASK);
+        atomic_store(&ranks->graph->stop, status);
         weft__graph_end_run(ranks->graph);
     }
 }

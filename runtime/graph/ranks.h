@@ -27,6 +27,7 @@ struct graph_ranks {
     bool begun;             /* by all members */
     bool stopped;           /* the others have been notified */
     bool lost;              /* the run stopped because a member was lost */
+    bool expired;           /* its deadline has passed */
     struct recovery *recovery;
     struct list regions, keys; /* of results (results.c) */
     bool pinned;

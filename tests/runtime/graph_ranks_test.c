@@ -213,6 +213,27 @@ TEST(a_member_that_is_lost_ends_the_run_of_the_others) {
     }
 }
 
+/* The run would go on with the tasks of the lost member. */
+TEST(a_deadline_that_passes_while_a_run_recovers_ends_it) {
+    enum { DEADLINE_MS = 300 };
+    struct crew c;
+    graphs_up(&c, 3, "self,shm");
+    for (uint32_t r = 0; r < 3; r++)
+        add_to_all(&c, &(weft_task_params_t){
+                           .fn = add, .result_size = 8, .retries = 1, .on_rank = 1, .rank = r});
+    CHECK_EQ(weft_graph_set_deadline(graph[0], DEADLINE_MS), WEFT_OK);
+    c.size = 2; /* rank 2 never starts */
+    run_all(&c);
+    c.size = 3;
+    weft_graph_destroy(graph[2]);
+    vanish(&c, 2);
+    UNTIL(&c, graph[0]->ranks->recovery);
+    usleep(DEADLINE_MS * 1000);
+    UNTIL(&c, c.rank[0].outcome_calls && c.rank[1].outcome_calls);
+    for (uint32_t r = 0; r < 2; r++) CHECK_EQ(c.rank[r].outcome, WEFT_ERR_TIMED_OUT);
+    graphs_down(&c);
+}
+
 /* ---- transient results ----------------------------------------------------------------------- */
 
 enum { LINKS = 96, LINK_BYTES = 1 << 20 };
@@ -370,6 +391,68 @@ TEST(a_deadline_at_one_member_ends_the_run_of_all) {
     UNTIL(&c, all_notified(&c));
     for (uint32_t r = 0; r < 2; r++) CHECK_EQ(c.rank[r].outcome, WEFT_OK);
     graphs_down(&c);
+}
+
+static atomic_uint n_behind;
+
+static weft_status_t count_behind(weft_task_call_t *call) {
+    atomic_fetch_add(&n_behind, 1);
+    return WEFT_OK;
+}
+
+/* Rank 0 runs one task behind another; rank 1 has none, and waits for the end of the run. */
+static void begin_with_an_idle_member(struct crew *c) {
+    weft_task_t first = 0;
+    graphs_up(c, 2, "self,shm");
+    atomic_store(&may_end, false);
+    atomic_store(&n_behind, 0);
+    add_to_all(c, &(weft_task_params_t){.fn = wait_for_leave, .on_rank = 1});
+    add_to_all(c, &(weft_task_params_t){
+                      .fn = count_behind, .inputs = &first, .n_inputs = 1, .on_rank = 1});
+}
+
+TEST(a_cancel_at_a_member_without_tasks_ends_the_run_of_all) {
+    struct crew c;
+    begin_with_an_idle_member(&c);
+    run_all(&c);
+    UNTIL(&c, graph[1]->ranks->begun && atomic_load(&graph[1]->n_left) == 0);
+    for (int i = 0; i < 50; i++) crew_turn(&c);
+    weft_graph_cancel(graph[1]);
+    UNTIL(&c, atomic_load(&graph[0]->stop) < 0); /* it has received that */
+    atomic_store(&may_end, true);
+    UNTIL(&c, all_notified(&c));
+    for (uint32_t r = 0; r < 2; r++) CHECK_EQ(c.rank[r].outcome, WEFT_ERR_CANCELLED);
+    CHECK_EQ(atomic_load(&n_behind), 0);
+    graphs_down(&c);
+}
+
+TEST(a_deadline_at_a_member_without_tasks_ends_the_run_of_all) {
+    struct crew c;
+    begin_with_an_idle_member(&c);
+    CHECK_EQ(weft_graph_set_deadline(graph[1], 20), WEFT_OK);
+    run_all(&c);
+    UNTIL(&c, atomic_load(&graph[0]->stop) < 0); /* it has received that */
+    atomic_store(&may_end, true);
+    UNTIL(&c, all_notified(&c));
+    for (uint32_t r = 0; r < 2; r++) CHECK_EQ(c.rank[r].outcome, WEFT_ERR_TIMED_OUT);
+    CHECK_EQ(atomic_load(&n_behind), 0);
+    graphs_down(&c);
+}
+
+/* Each turn is one in which the cancel may come. */
+TEST(a_cancel_at_the_end_has_one_outcome_for_all) {
+    for (int turns = 0; turns < 12; turns++) {
+        struct crew c;
+        begin_with_an_idle_member(&c);
+        atomic_store(&may_end, true);
+        run_all(&c);
+        UNTIL(&c, graph[0]->ranks->begun && atomic_load(&graph[0]->n_left) == 0);
+        for (int i = 0; i < turns && !all_notified(&c); i++) crew_turn(&c);
+        weft_graph_cancel(graph[1]);
+        UNTIL(&c, all_notified(&c));
+        CHECK_EQ(c.rank[0].outcome, c.rank[1].outcome);
+        graphs_down(&c);
+    }
 }
 
 TEST(a_cancel_before_all_have_begun_ends_the_run_of_all) {
