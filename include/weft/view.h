@@ -191,7 +191,8 @@ WEFT_API weft_status_t weft_view_push_finalizer_sized(size_t params_size, weft_v
                                                       weft_finalizer_t **finalizer_p);
 /* Takes a finalizer back that has not been called. Errors: NOT_FOUND if it has. */
 WEFT_API weft_status_t weft_view_remove_finalizer(weft_view_t *view, weft_finalizer_t *finalizer);
-/* Ends a finalizer that returned WEFT_IN_PROGRESS. A call after its deadline has no effect. */
+/* Ends a finalizer that returned WEFT_IN_PROGRESS. A call after its deadline frees what is left of
+ * it, and has no other effect, also when the view is gone. */
 WEFT_API void weft_finalizer_complete(weft_finalizer_t *finalizer, weft_status_t status);
 
 /* ---- resource sets ---- */

@@ -10,7 +10,7 @@ enum { DEADLINE_MS = 10000 };
 
 struct weft_finalizer {
     struct list of;
-    struct finalizers *owner;
+    struct finalizers *owner; /* NULL: its time was over, and its completion frees it */
     weft_finalizer_fn run;
     void *arg;
     uint32_t deadline_ms;
@@ -110,17 +110,25 @@ static void pop(struct job *job) {
         weft__fsm_step(&f->core.fsm, FINALIZERS_EV_EMPTY);
 }
 
+/* The program may complete it when the view is gone. */
 static void expired(struct timer *timer) {
     struct finalizers *f = container_of(timer, struct finalizers, deadline);
+    talloc_steal(NULL, f->current);
+    f->current->owner = NULL;
     f->outcome = WEFT_ERR_TIMED_OUT;
     weft__fsm_step(&f->core.fsm, FINALIZERS_EV_EXPIRED);
 }
 
 void weft_finalizer_complete(weft_finalizer_t *finalizer, weft_status_t status) {
-    if (!finalizer || finalizer->completed || finalizer->owner->current != finalizer) return;
+    if (!finalizer || finalizer->completed) return;
     struct finalizers *f = finalizer->owner;
+    if (!f) {
+        talloc_free(finalizer);
+        return;
+    }
+    if (f->current != finalizer) return; /* it was not called */
     finalizer->completed = true;
-    if (!finalizer->called && !finalizers_is_waiting(&f->core.fsm)) return; /* its time was over */
+    if (!finalizer->called && !finalizers_is_waiting(&f->core.fsm)) return; /* it has returned */
     f->outcome = status;
     if (finalizer->called) return;
     weft__timer_stop(f->reactor, &f->deadline);

@@ -124,8 +124,11 @@ static weft_status_t fail_io(weft_finalizer_t *finalizer, void *arg) {
     return WEFT_ERR_IO;
 }
 
+static weft_finalizer_t *late_one;
+
 static weft_status_t never(weft_finalizer_t *finalizer, void *arg) {
-    (void)finalizer, (void)arg;
+    (void)arg;
+    late_one = finalizer;
     return WEFT_IN_PROGRESS;
 }
 
@@ -144,6 +147,31 @@ TEST(errors_are_collected_and_the_first_is_reported) {
     weft_view_push_finalizer(view, fail_io, NULL, &(weft_finalizer_params_t){.name = "f"}, NULL);
     CHECK_EQ(weft_view_release_wait(view), WEFT_ERR_IO);
     CHECK_EQ(strcmp(log, "f-failed c-failed n-late end"), 0);
+    weft_finalizer_complete(late_one, WEFT_OK);
+}
+
+TEST(a_call_after_the_deadline_has_no_effect_when_the_view_is_gone_too) {
+    weft_view_t *view = view_of_one(NULL);
+    weft_view_push_finalizer(view, append, "a", NULL, NULL);
+    weft_view_push_finalizer(view, never, NULL, &(weft_finalizer_params_t){.deadline_ms = 1}, NULL);
+    CHECK_EQ(weft_view_release_wait(view), WEFT_ERR_TIMED_OUT);
+    CHECK_EQ(strcmp(log, "a"), 0);
+    weft_finalizer_complete(late_one, WEFT_OK);
+}
+
+static weft_status_t complete_the_late_one(weft_finalizer_t *finalizer, void *arg) {
+    (void)finalizer, (void)arg;
+    weft_finalizer_complete(late_one, WEFT_ERR_IO);
+    return WEFT_OK;
+}
+
+TEST(a_call_after_the_deadline_leaves_the_next_finalizer_alone) {
+    weft_view_t *view = view_of_one(NULL);
+    weft_view_push_finalizer(view, append, "a", NULL, NULL);
+    weft_view_push_finalizer(view, complete_the_late_one, NULL, NULL, NULL);
+    weft_view_push_finalizer(view, never, NULL, &(weft_finalizer_params_t){.deadline_ms = 1}, NULL);
+    CHECK_EQ(weft_view_release_wait(view), WEFT_ERR_TIMED_OUT);
+    CHECK_EQ(strcmp(log, "a"), 0);
 }
 
 static weft_status_t use_view(weft_finalizer_t *finalizer, void *arg) {
