@@ -15,6 +15,14 @@ static const struct topology *topology_of(const weft_view_t *view) {
     return weft__topology(weft__setting_str(view->worker->context, SETTING_HARDWARE_TOPOLOGY));
 }
 
+/* Others may read it at any moment, so it is measured elsewhere: what does not change stays as it
+ * is. */
+static void measure_mine(weft_view_t *view) {
+    weft_resource_set_t now = {.rank = view->session->exchange.rank};
+    weft__resource_set_measure(&now, topology_of(view));
+    *view->mine = now;
+}
+
 weft_status_t weft__view_expose(weft_view_t *view) {
     weft_mem_params_t params = {.rights = WEFT_MEM_READ};
     weft_mem_info_t info;
@@ -23,8 +31,7 @@ weft_status_t weft__view_expose(weft_view_t *view) {
     if (st < 0) return st;
     size_t len = sizeof view->me.key;
     view->mine = info.base;
-    view->mine->rank = view->session->exchange.rank;
-    weft__resource_set_measure(view->mine, topology_of(view));
+    measure_mine(view);
     st = weft_mem_pack(view->mem, view->me.key, &len);
     view->me.key_len = (uint32_t)len;
     view->me.remote = (uintptr_t)view->mine;
@@ -35,7 +42,7 @@ weft_status_t weft__view_expose(weft_view_t *view) {
 
 const weft_resource_set_t *weft_view_mine(weft_view_t *view) {
     if (!view || !view->mem || weft__worker_check(view->worker) < 0) return NULL;
-    weft__resource_set_measure(view->mine, topology_of(view));
+    measure_mine(view);
     return view->mine;
 }
 
@@ -94,16 +101,19 @@ static weft_status_t fetch(weft_view_t *view, uint32_t rank, weft_resource_set_t
     return st < 0 ? st : check_set(set, rank);
 }
 
+static weft_status_t keep_set(weft_view_t *view, uint32_t rank, const weft_resource_set_t *set) {
+    weft_resource_set_t **kept = &view->set[rank];
+    if (!*kept) *kept = weft__alloc(view, sizeof **kept, "weft_resource_set_t");
+    if (!*kept) return WEFT_ERR_NO_MEMORY;
+    **kept = *set;
+    return WEFT_OK;
+}
+
+/* The program may look at a set that it has meanwhile: what comes is checked first. */
 static weft_status_t fetch_into_cache(weft_view_t *view, uint32_t rank) {
-    weft_resource_set_t *set = view->set[rank];
-    if (!set) set = weft__alloc(view, sizeof *set, "weft_resource_set_t");
-    if (!set) return WEFT_ERR_NO_MEMORY;
-    weft_status_t st = fetch(view, rank, set);
-    if (st == WEFT_OK)
-        view->set[rank] = set;
-    else if (set != view->set[rank])
-        talloc_free(set);
-    return st;
+    weft_resource_set_t set;
+    weft_status_t st = fetch(view, rank, &set);
+    return st == WEFT_OK ? keep_set(view, rank, &set) : st;
 }
 
 weft_status_t weft_view_at_wait(weft_view_t *view, uint32_t rank, bool refresh,
@@ -134,19 +144,11 @@ void weft__view_forget_fetches(weft_view_t *view) {
         list_of(node, struct set_fetch, link)->view = NULL;
 }
 
-static weft_status_t keep_set(const struct set_fetch *fetch) {
-    weft_resource_set_t **set = &fetch->view->set[fetch->rank];
-    if (!*set) *set = weft__alloc(fetch->view, sizeof **set, "weft_resource_set_t");
-    if (!*set) return WEFT_ERR_NO_MEMORY;
-    **set = fetch->set;
-    return WEFT_OK;
-}
-
 static weft_status_t end_fetch(struct set_fetch *fetch, weft_status_t st) {
     list_remove(&fetch->link);
     if (st == WEFT_OK && !fetch->view) st = weft__fail(WEFT_ERR_CLOSED, "the view has ended");
     if (st == WEFT_OK) st = check_set(&fetch->set, fetch->rank);
-    if (st == WEFT_OK) st = keep_set(fetch);
+    if (st == WEFT_OK) st = keep_set(fetch->view, fetch->rank, &fetch->set);
     talloc_free(fetch);
     return st;
 }

@@ -3,6 +3,7 @@
 #include "view_processes.h"
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <sys/mman.h>
 
 /* ---- one process --------------------------------------------------------------------------- */
@@ -518,6 +519,48 @@ static void expose_garbage(const char *store, uint32_t rank, uint32_t size) {
 
 TEST(a_set_of_garbage_stays_within_its_arrays) {
     in_processes(2, expose_garbage);
+}
+
+static void watch_set(const volatile weft_resource_set_t *set) {
+    while (set->pid && set->n_cpus && set->host_id) continue;
+    _exit(1);
+}
+
+/* A device or a mapping reads it without the owner. The region is shared memory: so does a child. */
+TEST(a_set_is_whole_while_its_owner_measures_itself) {
+    weft_view_t *view = view_of_one();
+    const weft_resource_set_t *set = weft_view_mine(view);
+    int status;
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) watch_set(set);
+    for (int i = 0; i < 500; i++) CHECK(weft_view_mine(view) == set);
+    CHECK_EQ(kill(child, SIGKILL), 0);
+    CHECK_EQ(waitpid(child, &status, 0), child);
+    CHECK(WIFSIGNALED(status));
+    CHECK_EQ(weft_view_release_wait(view), WEFT_OK);
+}
+
+/* Rank 1 writes 0xff over all that it exposes. */
+static void fail_to_refresh(const char *store, uint32_t rank, uint32_t size) {
+    weft_view_t *view = join(store, rank, size);
+    const weft_resource_set_t *set = weft_view_mine(view);
+    if (rank == 0) CHECK_EQ(weft_view_at_wait(view, 1, false, &set), WEFT_OK);
+    weft_resource_set_t before = *set;
+    CHECK_EQ(weft_barrier_wait(weft_view_team(view)), WEFT_OK);
+    if (rank == 1) memset((void *)(uintptr_t)set, 0xff, sizeof *set);
+    CHECK_EQ(weft_barrier_wait(weft_view_team(view)), WEFT_OK);
+    const weft_resource_set_t *again = NULL;
+    if (rank == 0) {
+        CHECK_EQ(weft_view_at_wait(view, 1, true, &again), WEFT_ERR_PROTOCOL);
+        CHECK_EQ(memcmp(set, &before, sizeof before), 0);
+    }
+    CHECK_EQ(weft_barrier_wait(weft_view_team(view)), WEFT_OK);
+    CHECK_EQ(weft_view_release_wait(view), WEFT_OK);
+}
+
+TEST(a_refresh_that_fails_leaves_the_set_as_it_was) {
+    in_processes(2, fail_to_refresh);
 }
 
 static void two_views(const char *store, uint32_t rank, uint32_t size) {
