@@ -211,12 +211,14 @@ static weft_status_t take_line(weft_context_t *context, char *line, const char *
 
 static weft_status_t take_stream(weft_context_t *context, FILE *file, const char *path,
                                  take_fn take) {
-    char line[MOST_PATH];
+    char *line = NULL;
+    size_t room = 0;
     weft_status_t st = WEFT_OK;
-    for (unsigned number = 1; st == WEFT_OK && fgets(line, sizeof line, file); number++)
+    for (unsigned number = 1; st == WEFT_OK && getline(&line, &room, file) >= 0; number++)
         st = take_line(context, line, path, number, take);
-    if (st == WEFT_OK && ferror(file))
-        st = weft__fail(WEFT_ERR_IO, "%s: %s", path, strerror(errno));
+    if (st == WEFT_OK && !feof(file))
+        st = weft__fail(weft__file_status(errno), "%s: %s", path, strerror(errno));
+    free(line);
     return st;
 }
 

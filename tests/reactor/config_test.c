@@ -263,6 +263,24 @@ TEST(bad_files_are_refused_by_line) {
     CHECK_EQ(weft_context_create(NULL, NULL), WEFT_ERR_INVALID_PARAM);
 }
 
+/* What stands far behind is no line of its own. */
+TEST(lines_of_any_length_are_read_whole) {
+    enum { LONG = 10000 };
+    char path[32], text[3 * LONG], value[LONG + 1];
+    memset(value, 'x', LONG);
+    value[LONG] = 0;
+    int len =
+        snprintf(text, sizeof text, "# %.4093s tcp.insecure = yes\ntcp.rails = %s\n", value, value);
+    CHECK(len > LONG && len < (int)sizeof text);
+    write_file(path, text);
+    forget_environment();
+    CHECK_EQ(create(NULL, 0, path), WEFT_OK);
+    CHECK(!strcmp(info_of("tcp.insecure").value, "no"));
+    CHECK(!strcmp(info_of("tcp.rails").value, value));
+    CHECK_EQ(weft_context_destroy(context), WEFT_OK);
+    unlink(path);
+}
+
 TEST(a_file_that_finds_no_descriptor_is_not_taken_for_one_that_is_not_there) {
     descriptors_leave(0);
     weft_status_t st = create(NULL, 0, "/dev/null");
