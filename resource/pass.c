@@ -168,7 +168,10 @@ static weft_status_t receive_passed(int socket, struct passed *passed_p, int *fd
     do n = recvmsg(socket, &message, MSG_CMSG_CLOEXEC); /* a short one is not waited for */
     while (n < 0 && errno == EINTR);
     if (n < 0) return weft__fail(WEFT_ERR_IO, "recvmsg: %s", strerror(errno));
-    return weft__passed_read(&passed, (size_t)n, take_descriptors(&message, fd_p), passed_p);
+    unsigned n_fds = take_descriptors(&message, fd_p);
+    if (n_fds == 0 && message.msg_flags & MSG_CTRUNC)
+        return weft__fail(WEFT_ERR_NO_FDS, "no free file descriptor for the resource");
+    return weft__passed_read(&passed, (size_t)n, n_fds, passed_p);
 }
 
 /* The other process closed its end, or has ended. What it sends is not looked at. */

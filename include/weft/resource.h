@@ -378,7 +378,7 @@ WEFT_API weft_status_t weft_resource_export_sized(size_t params_size, weft_objec
  * Errors: UNSUPPORTED for another kind, for device memory that the driver does not export or open,
  * and for a domain of a device that does not import (soft-RoCE); NOT_SHAREABLE for device memory or
  * a domain and a process of another user; IO; PROTOCOL if the bytes are no resource;
- * VERSION_MISMATCH.
+ * VERSION_MISMATCH; NO_FDS, and then the message is lost.
  */
 WEFT_API weft_status_t weft_resource_send(weft_resource_t *resource, int socket);
 WEFT_API weft_status_t weft_resource_receive(weft_worker_t *worker, int socket,

@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
+#include <tests/support/scarce_descriptors.h>
 #include <unistd.h>
 
 /* The talloc report of the consumer's worker has that text. */
@@ -207,6 +208,25 @@ static void own_listener(int to) {
     if (listen(fd, 8) || weft_resource_send(describe(WEFT_RESOURCE_SOCKET, &value, 1), to))
         _exit(1);
     for (;;) pause();
+}
+
+TEST(a_resource_for_which_no_descriptor_is_left_is_refused_as_that) {
+    struct two t;
+    weft_resource_t *received;
+    int pair[2];
+    CHECK_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
+    two_workers(&t, "tcp", (weft_setting_t[]){{"tcp.insecure", "yes"}}, 1);
+    weft_resource_value_t value = VALUE(WEFT_RES_ENDPOINT_SOCKET, pair[1]);
+    weft_resource_t *sent = describe(WEFT_RESOURCE_CONNECTION, &value, 1);
+    CHECK_EQ(weft_resource_send(sent, pair[1]), 0);
+    descriptors_leave(0);
+    weft_status_t st = weft_resource_receive(t.b, pair[0], &received);
+    descriptors_give_back();
+    CHECK_EQ(st, WEFT_ERR_NO_FDS);
+    CHECK_EQ(weft_resource_release(sent), 0);
+    close(pair[0]);
+    close(pair[1]);
+    two_down(&t);
 }
 
 TEST(a_listening_socket_of_another_process_accepts_until_its_owner_is_killed) {
