@@ -9,6 +9,7 @@
 #include <base/compiler.h>
 #include <base/hash.h>
 #include <base/status.h>
+#include <collectives/team.h>
 #include <collectives/wire.h>
 #include <endpoints/core/worker.h>
 #include <endpoints/worker/drive.h>
@@ -17,7 +18,7 @@
 #include <string.h>
 #include <talloc.h>
 
-struct choice {
+struct wish {
     uint32_t colour, key;
 };
 
@@ -26,7 +27,7 @@ struct part {
     struct view_session session;
     weft_view_t *whole; /* one reference, until the view of the part has its own */
     weft_view_t *view;  /* NULL: this member is in no part */
-    struct choice mine, *choice;
+    struct wish mine, *choice;
     uint32_t *rank;      /* in the whole, of each member of the part */
     struct round *round; /* of the exchange that is in progress; NULL: none */
     uint64_t deadline;   /* 0: none */
@@ -103,7 +104,7 @@ static void cancel_part(void *arg) {
 
 /* ---- who is in it -------------------------------------------------------------------------- */
 
-static bool before(const struct choice *choice, uint32_t a, uint32_t b) {
+static bool before(const struct wish *choice, uint32_t a, uint32_t b) {
     return choice[a].key != choice[b].key ? choice[a].key < choice[b].key : a < b;
 }
 
@@ -191,6 +192,8 @@ static void choices_known(weft_status_t status, void *arg) {
         gather_members(part);
         status = part->mine.colour == WEFT_NO_COLOUR ? stand_by(part) : begin_part(part);
         if (status == WEFT_IN_PROGRESS || (status == WEFT_OK && part->view)) return;
+        /* The others have begun the exchange, and would wait for this member. */
+        if (status < 0) weft__team_fail(part->whole->team, status, weft_view_rank(part->whole));
     }
     part_is_over(part, status);
 }
@@ -210,7 +213,7 @@ static struct part *new_part(weft_view_t *view, const weft_view_split_params_t *
         talloc_free(part);
         return NULL;
     }
-    part->mine = (struct choice){params->colour, params->key};
+    part->mine = (struct wish){params->colour, params->key};
     part->on_ready = params->on_ready;
     part->arg = params->arg;
     part->whole = view;
