@@ -229,6 +229,10 @@ void weft__run_server_gone(struct run_server *s, uint32_t rank) {
     forget_those_over(s);
 }
 
+bool weft__run_server_is_gone(const struct run_server *s, uint32_t rank) {
+    return s->ranks[rank].gone;
+}
+
 unsigned weft__run_server_open(const struct run_server *s) {
     return s->n_open;
 }

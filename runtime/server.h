@@ -5,6 +5,7 @@
 #ifndef WEFT_RUNTIME_SERVER_H
 #define WEFT_RUNTIME_SERVER_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <weft/base.h>
@@ -27,6 +28,7 @@ weft_status_t weft__run_server_bytes(struct run_server *server, uint32_t rank, c
 
 /* `rank` is gone: rounds that wait for it are refused, and all later rounds. */
 void weft__run_server_gone(struct run_server *server, uint32_t rank);
+bool weft__run_server_is_gone(const struct run_server *server, uint32_t rank);
 
 /* The number of rounds that only some ranks have joined. */
 unsigned weft__run_server_open(const struct run_server *server);

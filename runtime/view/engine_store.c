@@ -215,18 +215,18 @@ static const struct fsm_port port = {&weft__store_dial_machine, on_effect, on_fa
 
 /* ---- who and where ------------------------------------------------------------------------- */
 
-static bool number(const char *name, uint32_t *value_p) {
-    const char *text = secure_getenv(name);
+static bool number(const char *text, uint32_t *value_p) {
     char *end = NULL;
-    unsigned long value = text && *text ? strtoul(text, &end, 10) : 0;
-    if (!end || *end || value > UINT32_MAX) return false;
+    errno = 0;
+    unsigned long value = *text >= '0' && *text <= '9' ? strtoul(text, &end, 10) : 0;
+    if (!end || *end || errno || value > UINT32_MAX) return false;
     *value_p = (uint32_t)value;
     return true;
 }
 
 /* A launcher that a batch script of Slurm starts has ranks of its own; Slurm's are those of the
  * script. */
-static const struct {
+static const struct launcher {
     const char *rank, *size;
 } launchers[] = {
     {"WEFT_RANK", "WEFT_SIZE"},
@@ -236,12 +236,23 @@ static const struct {
     {"SLURM_PROCID", "SLURM_NTASKS"},
 };
 
-static bool rank_and_size(const weft_view_params_t *params, uint32_t *rank_p, uint32_t *size_p) {
+static weft_status_t read_launcher(const struct launcher *launcher, uint32_t *rank_p,
+                                   uint32_t *size_p) {
+    const char *rank = secure_getenv(launcher->rank), *size = secure_getenv(launcher->size);
+    if (!rank || !*rank || !size || !*size) return WEFT_ERR_NOT_FOUND;
+    if (number(rank, rank_p) && number(size, size_p)) return WEFT_OK;
+    return weft__fail(WEFT_ERR_INVALID_PARAM, "%s is \"%.32s\" and %s \"%.32s\", not two numbers",
+                      launcher->rank, rank, launcher->size, size);
+}
+
+/* NOT_FOUND: none is named. INVALID_PARAM: the first that is there is no number. */
+static weft_status_t rank_and_size(const weft_view_params_t *params, uint32_t *rank_p,
+                                   uint32_t *size_p) {
     *rank_p = params->rank, *size_p = params->size;
-    if (params->size) return true;
-    for (size_t i = 0; i < sizeof launchers / sizeof *launchers; i++)
-        if (number(launchers[i].rank, rank_p) && number(launchers[i].size, size_p)) return true;
-    return false;
+    weft_status_t st = params->size ? WEFT_OK : WEFT_ERR_NOT_FOUND;
+    for (size_t i = 0; st == WEFT_ERR_NOT_FOUND && i < sizeof launchers / sizeof *launchers; i++)
+        st = read_launcher(&launchers[i], rank_p, size_p);
+    return st;
 }
 
 static const char *address(const weft_view_params_t *params) {
@@ -250,7 +261,7 @@ static const char *address(const weft_view_params_t *params) {
 
 static bool store_present(const weft_view_params_t *params) {
     uint32_t rank, size;
-    return address(params) && rank_and_size(params, &rank, &size);
+    return address(params) && rank_and_size(params, &rank, &size) != WEFT_ERR_NOT_FOUND;
 }
 
 /* "host:port" or "[host]:port". */
@@ -287,8 +298,10 @@ static weft_status_t start_store(const void *parent, weft_worker_t *worker,
                                  const weft_view_params_t *params,
                                  struct view_session **session_p) {
     uint32_t rank, size;
-    if (!address(params) || !rank_and_size(params, &rank, &size))
-        return weft__fail(WEFT_ERR_NOT_FOUND, "no store: WEFT_STORE, WEFT_RANK and WEFT_SIZE");
+    weft_status_t st = address(params) ? rank_and_size(params, &rank, &size) : WEFT_ERR_NOT_FOUND;
+    if (st == WEFT_ERR_NOT_FOUND)
+        return weft__fail(st, "no store: WEFT_STORE, WEFT_RANK and WEFT_SIZE");
+    if (st < 0) return st;
     if (size == 0 || size > RUN_MAX_RANKS || rank >= size)
         return weft__fail(WEFT_ERR_INVALID_PARAM, "rank %u of size %u", rank, size);
     struct store_session *s = weft__new(parent, struct store_session);
@@ -302,7 +315,7 @@ static weft_status_t start_store(const void *parent, weft_worker_t *worker,
     s->retry.fire = retry;
     s->refused.run = store_refused;
     fsm_init(&s->core.fsm, &port, STORE_DIAL_IDLE, rank + 1);
-    weft_status_t st = resolve(address(params), &s->at);
+    st = resolve(address(params), &s->at);
     if (st == WEFT_OK) st = weft__timer_reserve(s->reactor, &s->retry);
     if (st == WEFT_OK) st = store_begin(s);
     if (st == WEFT_OK) {

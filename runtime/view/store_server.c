@@ -152,6 +152,7 @@ static weft_status_t verify_handshake(const struct store_line *line) {
     uint32_t rank = store_get32(line->hello + 4), size = store_get32(line->hello + 8);
     if (memcmp(line->hello, magic, sizeof magic) != 0) return WEFT_ERR_PROTOCOL;
     if (size != server->size || rank >= size) return WEFT_ERR_INVALID_PARAM;
+    if (weft__run_server_is_gone(server->rounds, rank)) return WEFT_ERR_PEER_FAILED;
     return server->line[rank] ? WEFT_ERR_EXISTS : WEFT_OK;
 }
 

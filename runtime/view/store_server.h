@@ -17,6 +17,7 @@ void weft__store_hello(uint8_t hello[STORE_HELLO], uint32_t rank, uint32_t size)
  * What the store answers once it has the rank, or will never have it: a status, little-endian. It
  * closes a connection without an answer if it has no room for it, or the hello is none.
  * INVALID_PARAM: the rank or the size is not the store's. EXISTS: it has that rank already.
+ * PEER_FAILED: it had that rank, whose connection has ended.
  */
 enum { STORE_ANSWER = 4 };
 /* A number that is no status is PROTOCOL. */

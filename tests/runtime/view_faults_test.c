@@ -396,6 +396,69 @@ TEST(a_rank_of_another_size_gets_an_answer_at_once) {
     in_processes(2, come_as_another);
 }
 
+/* Rank 1 is there, and its connection ends: whatever comes with that rank is no member. */
+static void come_after_a_death(const char *store, uint32_t rank, uint32_t size) {
+    uint8_t hello[STORE_HELLO], answer[STORE_ANSWER];
+    for (int i = 0; rank == 1 && i < 2; i++) {
+        int fd = connect_silently(store);
+        weft__store_hello(hello, rank, size);
+        CHECK_EQ(send(fd, hello, sizeof hello, MSG_NOSIGNAL), sizeof hello);
+        CHECK_EQ(recv(fd, answer, sizeof answer, MSG_WAITALL), sizeof answer);
+        CHECK_EQ(weft__store_answer(answer), i == 0 ? WEFT_OK : WEFT_ERR_PEER_FAILED);
+        close(fd);
+    }
+    weft_status_t ready = WEFT_IN_PROGRESS;
+    weft_view_t *view = rank == 0 ? begin_view(store, rank, size, &ready) : NULL;
+    for (double end = test_now() + 20; rank == 0 && test_now() < end && shared->n_there == 0;)
+        weft_worker_wait(weft_view_worker(view), 1);
+    if (rank == 1) shared->n_there++;
+    CHECK_EQ(weft_view_release_wait(view), WEFT_OK);
+}
+
+TEST(a_rank_that_comes_again_after_its_death_is_refused_at_once) {
+    share();
+    in_processes(2, come_after_a_death);
+}
+
+/* ---- a split without memory ------------------------------------------------------------------ */
+
+static unsigned failing; /* the allocation of rank 1 that fails once its split has begun */
+
+static void note_split(weft_view_t *part, weft_status_t status, void *arg) {
+    *(weft_status_t *)arg = status;
+    weft__alloc_fail_at(0);
+    if (part) CHECK_EQ(weft_view_release(part, NULL), WEFT_IN_PROGRESS);
+}
+
+static weft_status_t until(weft_view_t *view, const weft_status_t *outcome) {
+    for (double end = test_now() + 10; *outcome == WEFT_IN_PROGRESS && test_now() < end;)
+        weft_worker_wait(weft_view_worker(view), 10);
+    return *outcome;
+}
+
+/* Rank 1 is in no part, and only helps with the exchange of the others. */
+static void split_without_memory(const char *store, uint32_t rank, uint32_t size) {
+    weft_status_t outcome = WEFT_IN_PROGRESS;
+    weft_view_t *view = join(store, rank, size);
+    weft_view_split_params_t params = {
+        .colour = rank == 1 ? WEFT_NO_COLOUR : 0, .on_ready = note_split, .arg = &outcome};
+    CHECK_EQ(weft_barrier_wait(weft_view_team(view)), WEFT_OK);
+    CHECK_EQ(weft_view_split(view, &params), WEFT_OK);
+    if (rank == 1) weft__alloc_fail_at(failing);
+    CHECK(until(view, &outcome) != WEFT_IN_PROGRESS); /* well before team.timeout */
+    ++shared->n_there;
+    for (double end = test_now() + 20; shared->n_there < size && test_now() < end;)
+        weft_worker_wait(weft_view_worker(view), 1);
+    (void)weft_view_release_wait(view);
+}
+
+TEST(a_split_without_memory_at_one_member_ends_at_all) {
+    for (failing = 1; failing <= 16; failing++) {
+        share();
+        in_processes(2, split_without_memory);
+    }
+}
+
 /* ---- connections that say nothing ------------------------------------------------------------ */
 
 enum { SILENT = 100 };

@@ -326,6 +326,24 @@ TEST(the_environment_names_a_store_rank_and_size) {
     in_processes(3, meet_by_own_variables);
 }
 
+/* One of several processes must not be a view of one. */
+TEST(a_rank_of_the_environment_that_is_no_number_is_refused) {
+    static const char *const wrong[] = {"1x", "-1", " 1", "0x1", "99999999999999999999"};
+    weft_view_t *view;
+    setenv("WEFT_STORE", "127.0.0.1:1", 1);
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        setenv("WEFT_RANK", wrong[i], 1);
+        setenv("WEFT_SIZE", "2", 1);
+        CHECK_EQ(weft_view_create_wait(NULL, &view), WEFT_ERR_INVALID_PARAM);
+        setenv("WEFT_RANK", "1", 1);
+        setenv("WEFT_SIZE", wrong[i], 1);
+        CHECK_EQ(weft_view_create_wait(NULL, &view), WEFT_ERR_INVALID_PARAM);
+    }
+    unsetenv("WEFT_STORE");
+    unsetenv("WEFT_RANK");
+    unsetenv("WEFT_SIZE");
+}
+
 static void look_at_all(const char *store, uint32_t rank, uint32_t size) {
     weft_view_t *view = join(store, rank, size);
     const weft_resource_set_t *set;
