@@ -98,8 +98,9 @@ WEFT_API weft_view_t *weft_view_retain(weft_view_t *view);
  */
 WEFT_API weft_status_t weft_view_release(weft_view_t *view, const weft_op_t *op);
 /*
- * As above, and drives the worker until the view is gone. If only splits in progress hold the view
- * beside the caller, it drives them to their end first. Errors: also BUSY within a callback.
+ * As above, and drives the worker until the view is gone. If only splits in progress and parts that
+ * are being released hold the view beside the caller, it drives them to their end first. Errors:
+ * also BUSY within a callback.
  */
 WEFT_API weft_status_t weft_view_release_wait(weft_view_t *view);
 

@@ -149,7 +149,7 @@ static bool is_ending(const weft_view_t *view) {
 
 /* Whether the end of this view ends one that has a worker of its own. */
 static bool ends_worker(const weft_view_t *view) {
-    if (view->refs > 1) return false;
+    if (view->refs - view->n_leaving > 1) return false;
     return view->shared || (view->parent && ends_worker(view->parent));
 }
 
@@ -198,9 +198,9 @@ static weft_status_t end_and_wait(weft_view_t *view) {
 
 /* No other call may drive them: they alone hold the view, beside the caller. False: the view has
  * ended with its worker. */
-static bool wait_for_splits(weft_view_t *view) {
+static bool wait_for_leaving(weft_view_t *view) {
     weft__view_hold(view);
-    while (view->n_splits && view->refs == 2 + view->n_splits && !is_ending(view))
+    while (view->n_leaving && view->refs == 2 + view->n_leaving && !is_ending(view))
         weft__reactor_wait(view->reactor, 100);
     bool is_left = !is_ending(view);
     weft__view_let_go(view);
@@ -212,7 +212,7 @@ weft_status_t weft_view_release_wait(weft_view_t *view) {
     weft_status_t st = weft__worker_check(view->worker);
     if (st == WEFT_OK) st = weft__worker_check_wait(view->worker);
     if (st < 0) return st;
-    if (is_ending(view) || (view->n_splits && !wait_for_splits(view)))
+    if (is_ending(view) || (view->n_leaving && !wait_for_leaving(view)))
         return weft__fail(WEFT_ERR_BUSY, "the view is being released");
     if (view->refs > 1) {
         view->refs--;

@@ -127,10 +127,10 @@ static void gather_members(struct part *part) {
 
 static void hold_whole(weft_view_t *whole) {
     weft__view_hold(whole);
-    whole->n_splits++;
+    whole->n_leaving++;
 }
 static void let_whole_go(weft_view_t *whole) {
-    whole->n_splits--;
+    whole->n_leaving--;
     weft__view_let_go(whole);
 }
 

@@ -83,6 +83,7 @@ static void stop_view(weft_view_t *view) {
     weft__finalizers_end(&view->finalizers);
     weft__view_forget_fetches(view);
     weft__free_later(view->reactor, view);
+    if (parent) parent->n_leaving--;
     weft__view_let_go(parent);
     if (done) done(status, arg);
     weft__view_leave_worker(view);
@@ -185,6 +186,7 @@ void weft__view_end_with_worker(weft_view_t *view) {
 
 void weft__view_end(weft_view_t *view, const weft_op_t *op) {
     if (op) view->released = op->done, view->released_arg = op->arg;
+    if (view->parent) view->parent->n_leaving++;
     weft__fsm_step(&view->core.fsm, VIEW_EV_RELEASE);
 }
 

@@ -22,7 +22,7 @@ struct weft_view {
     struct view_core core;
     uint32_t refs;
     uint32_t n_held;       /* of these, by parts, by splits and by calls that wait */
-    uint32_t n_splits;     /* in progress: each holds one */
+    uint32_t n_leaving;    /* splits in progress, and parts being released: each holds one */
     struct list of_worker; /* of_worker.c */
     struct view_registry *registry;
     bool ends_with_worker;        /* which closes: the program's references count no more */

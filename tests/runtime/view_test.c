@@ -235,6 +235,33 @@ TEST(a_member_of_no_part_is_notified_after_its_call) {
     CHECK_EQ(notified, 2);
 }
 
+static void note_end(weft_status_t status, void *arg) {
+    if (status == WEFT_OK) ++*(unsigned *)arg;
+}
+
+TEST(parts_that_are_being_released_end_before_the_worker_that_they_share) {
+    weft_view_t *whole = view_of_one(), *part[2];
+    unsigned n_ended = 0;
+    weft_op_t op = {.done = note_end, .arg = &n_ended};
+    for (int i = 0; i < 2; i++) CHECK_EQ(weft_view_split_wait(whole, 0, 0, &part[i]), WEFT_OK);
+    for (int i = 0; i < 2; i++) CHECK_EQ(weft_view_release(part[i], &op), WEFT_IN_PROGRESS);
+    CHECK_EQ(weft_view_release(whole, NULL), WEFT_ERR_UNSUPPORTED);
+    CHECK_EQ(weft_view_release_wait(whole), WEFT_OK);
+    CHECK_EQ(n_ended, 2);
+}
+
+TEST(the_last_part_of_a_view_with_a_worker_of_its_own_ends_by_a_wait) {
+    weft_view_t *whole = view_of_one(), *part[2];
+    unsigned n_ended = 0;
+    weft_op_t op = {.done = note_end, .arg = &n_ended};
+    for (int i = 0; i < 2; i++) CHECK_EQ(weft_view_split_wait(whole, 0, 0, &part[i]), WEFT_OK);
+    CHECK_EQ(weft_view_release_wait(whole), WEFT_OK);
+    CHECK_EQ(weft_view_release(part[0], &op), WEFT_IN_PROGRESS);
+    CHECK_EQ(weft_view_release(part[1], NULL), WEFT_ERR_UNSUPPORTED);
+    CHECK_EQ(weft_view_release_wait(part[1]), WEFT_OK);
+    CHECK_EQ(n_ended, 1);
+}
+
 TEST(what_only_a_wait_can_end_reports_so) {
     weft_view_t *view = view_of_one();
     CHECK_EQ(weft_view_release(view, NULL), WEFT_ERR_UNSUPPORTED);
