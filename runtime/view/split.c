@@ -18,7 +18,7 @@
 #include <string.h>
 #include <talloc.h>
 
-struct wish {
+struct part_choice {
     uint32_t colour, key;
 };
 
@@ -27,7 +27,7 @@ struct part {
     struct view_session session;
     weft_view_t *whole; /* one reference, until the view of the part has its own */
     weft_view_t *view;  /* NULL: this member is in no part */
-    struct wish mine, *choice;
+    struct part_choice mine, *choice;
     uint32_t *rank;      /* in the whole, of each member of the part */
     struct round *round; /* of the exchange that is in progress; NULL: none */
     uint64_t deadline;   /* 0: none */
@@ -104,7 +104,7 @@ static void cancel_part(void *arg) {
 
 /* ---- who is in it -------------------------------------------------------------------------- */
 
-static bool before(const struct wish *choice, uint32_t a, uint32_t b) {
+static bool before(const struct part_choice *choice, uint32_t a, uint32_t b) {
     return choice[a].key != choice[b].key ? choice[a].key < choice[b].key : a < b;
 }
 
@@ -213,7 +213,7 @@ static struct part *new_part(weft_view_t *view, const weft_view_split_params_t *
         talloc_free(part);
         return NULL;
     }
-    part->mine = (struct wish){params->colour, params->key};
+    part->mine = (struct part_choice){params->colour, params->key};
     part->on_ready = params->on_ready;
     part->arg = params->arg;
     part->whole = view;
