@@ -571,7 +571,7 @@ static void watch_set(const volatile weft_resource_set_t *set) {
     _exit(1);
 }
 
-/* A device or a mapping reads it without the owner. The region is shared memory: so does a child. */
+/* A device or a mapping reads it without the owner; so does a child, since it is shared memory. */
 TEST(a_set_is_whole_while_its_owner_measures_itself) {
     weft_view_t *view = view_of_one();
     const weft_resource_set_t *set = weft_view_mine(view);
