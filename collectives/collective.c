@@ -12,13 +12,17 @@
 
 enum { IDLE_MOST = 4 };
 
+static void renew(struct collective *c) {
+    struct step_buffers few = c->few;
+    memset(c, 0, sizeof *c);
+    c->few = few;
+}
+
 static struct collective *new_collective(weft_team_t *team) {
     struct list *node = list_pop(&team->idle);
     if (!node) return weft__new(team, struct collective);
     struct collective *c = list_of(node, struct collective, of_team);
-    struct step_buffers few = c->few;
-    memset(c, 0, sizeof *c);
-    c->few = few;
+    renew(c);
     team->n_idle--;
     return c;
 }
@@ -43,6 +47,8 @@ static void release_collective(struct collective *c) {
     if (c->plan) weft__steps_release(c);
     c->plan = NULL;
     if (c->engine->release) c->engine->release(c);
+    talloc_free(c->arrays);
+    c->arrays = NULL;
 }
 
 /* The callback may be held until the team is gone, so the request takes the cause with it. */
@@ -326,7 +332,7 @@ weft_status_t weft__collective_restart(struct weft_coll *kept, const weft_op_t *
     struct collective *c = kept->collective;
     uint64_t use;
     if (ends_within(kept->team, &kept->call, kept, op, &use)) return WEFT_OK;
-    memset(c, 0, sizeof *c);
+    renew(c);
     c->team = kept->team;
     c->call = kept->call;
     c->kept = kept;

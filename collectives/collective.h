@@ -176,6 +176,7 @@ struct collective {
 
     uint64_t number;   /* of those of the team that have no tag */
     struct peer *peer; /* of device memory, by peer memory; or NULL */
+    void *arrays;      /* of one that is deferred: owns copies of the caller's; or NULL */
 
     /* Through the segment: over when `left` is `n_parts`. */
     uint64_t first_use;

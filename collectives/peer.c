@@ -513,7 +513,10 @@ static weft_status_t prepare_deferred(struct collective *c) {
     struct coll_shape shape = weft__coll_shape(c->team, &c->call);
     c->n_parts = 1;
     bool has_arrays = c->call.src_blocks.count || c->call.dst_blocks.count;
-    if (has_arrays && !c->kept && !weft__keep_shape(c, &shape)) return WEFT_ERR_NO_MEMORY;
+    if (has_arrays && !c->kept) {
+        c->arrays = talloc_new(c);
+        if (!c->arrays || !weft__keep_shape(c->arrays, &shape)) return WEFT_ERR_NO_MEMORY;
+    }
     c->team->n_deferred++;
     c->call.src_blocks = shape.src;
     c->call.dst_blocks = shape.dst;

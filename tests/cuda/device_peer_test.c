@@ -241,6 +241,65 @@ TEST(a_persistent_collective_takes_device_memory) {
     down(&c);
 }
 
+/* A v-form that waits for one before it keeps its arrays until it is over, and no longer. */
+TEST(what_a_deferred_collective_keeps_is_freed_with_it) {
+    enum { RANKS = 2 };
+    static const uint64_t counts[RANKS] = {3, 5};
+    static int32_t given[8], taken[RANKS][8];
+    struct crew c;
+    size_t before = 0;
+    up(&c, RANKS);
+    for (int round = 0; round < 30; round++) {
+        if (round == 10) before = talloc_total_blocks(c.rank[0].team);
+        for (uint32_t r = 0; r < RANKS; r++)
+            CHECK(weft_allreduce(c.rank[r].team, src[r], dst[r], 100, WEFT_INT32, WEFT_SUM, NULL) >=
+                  0);
+        EVERYBODY(&c,
+                  weft_allgatherv(me->team, given, taken[r], counts, NULL, WEFT_INT32, OP_OF(me)));
+        all_end(&c, WEFT_OK);
+    }
+    CHECK(talloc_total_blocks(c.rank[0].team) <= before + 2);
+    down(&c);
+}
+
+/* One that goes by messages in the end takes the memory of its steps once. */
+TEST(starts_that_are_staged_and_go_by_messages_take_no_more_memory) {
+    enum { RANKS = 2 };
+    struct crew c;
+    weft_coll_t *coll[RANKS];
+    size_t before = 0;
+    up(&c, RANKS);
+    crew_close_teams(&c);
+    copy_ctl_make(&c.copy_ctl, RANKS);
+    for (uint32_t r = 0; r < RANKS; r++) {
+        weft_team_params_t params = {.exchange = &c.copy_ctl.exchange[r],
+                                     .on_ready = on_team_ready,
+                                     .arg = &c.rank[r],
+                                     .algorithms =
+                                         "allreduce/cuda:0-=staged,allreduce:0-=doubling"};
+        c.rank[r].ready = WEFT_IN_PROGRESS;
+        CHECK_EQ(weft_team_create(c.rank[r].worker, &params, &c.rank[r].team), WEFT_OK);
+    }
+    UNTIL(&c, all_ready(&c));
+    for (uint32_t r = 0; r < RANKS; r++) {
+        weft_coll_args_t args = {.kind = WEFT_COLL_ALLREDUCE,
+                                 .src = src[r],
+                                 .dst = dst[r],
+                                 .count = 100,
+                                 .type = WEFT_INT32,
+                                 .reduction = WEFT_SUM};
+        CHECK_EQ(weft_coll_init(c.rank[r].team, &args, 0, &coll[r]), WEFT_OK);
+    }
+    for (int round = 0; round < 30; round++) {
+        if (round == 10) before = talloc_total_blocks(c.rank[0].team);
+        EVERYBODY(&c, weft_coll_start(coll[r], OP_OF(me)));
+        all_end(&c, WEFT_OK);
+    }
+    CHECK(talloc_total_blocks(c.rank[0].team) <= before + 2);
+    for (uint32_t r = 0; r < RANKS; r++) CHECK_EQ(weft_coll_free(coll[r]), WEFT_OK);
+    down(&c);
+}
+
 /* Elements a whole number of strides apart are one 3D copy; others a 2D copy each. */
 static void gathers_elements(size_t extent, bool in_3d) {
     enum { RANKS = 2, N = 50, ROWS = 4, BLOCK = 8, STRIDE = 24, EXTENT = 120 };
