@@ -27,15 +27,20 @@ static void write_text(FILE *file, const char *text) {
     fputc('"', file);
 }
 
+/* In microseconds. A floating-point number would have the decimal point of the program's locale. */
+static void write_time(FILE *file, const char *name, uint64_t ns) {
+    fprintf(file, ",\"%s\":%" PRIu64 ".%03u", name, ns / 1000, (unsigned)(ns % 1000));
+}
+
 /* Times are microseconds from the first task on. */
 static void write_task(FILE *file, const struct task *task, uint64_t origin, bool first) {
     char number[32];
     snprintf(number, sizeof number, "task %" PRIu32, task->id);
     fputs(first ? "\n{\"name\":" : ",\n{\"name\":", file);
     write_text(file, task->params.name ? task->params.name : number);
-    fprintf(file, ",\"ph\":\"X\",\"pid\":1,\"tid\":%" PRIu32 ",\"ts\":%.3f,\"dur\":%.3f",
-            task->thread, (double)(task->begun - origin) / 1000,
-            (double)(task->ended - task->begun) / 1000);
+    fprintf(file, ",\"ph\":\"X\",\"pid\":1,\"tid\":%" PRIu32, task->thread);
+    write_time(file, "ts", task->begun - origin);
+    write_time(file, "dur", task->ended - task->begun);
     fprintf(file, ",\"args\":{\"task\":%" PRIu32 ",\"state\":\"%s\"}}", task->id,
             fsm_state_name(&task->core.fsm));
 }

@@ -1,6 +1,7 @@
 /* Task graphs: order, results, errors, retries, cancel, threads, traces. */
 #define _GNU_SOURCE
 #include "../harness.h"
+#include <locale.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -480,6 +481,35 @@ TEST(a_trace_names_each_task_that_ran) {
     close(fd);
     unlink(path);
     weft_graph_destroy(graph);
+}
+
+TEST(a_trace_is_the_same_in_every_locale) {
+    char folder[] = "/tmp/weft-trace-XXXXXX", path[64], make[160], text[1024] = "";
+    double us = -1;
+    CHECK(mkdtemp(folder));
+    snprintf(make, sizeof make, "localedef -i de_DE -f UTF-8 %s/de_DE.UTF-8 >/dev/null 2>&1",
+             folder);
+    (void)!system(make);
+    setenv("LOCPATH", folder, 1);
+    snprintf(path, sizeof path, "%s/trace", folder);
+    weft_graph_t *graph = graph_of(1);
+    CHECK_EQ(weft_graph_add(graph, &(weft_task_params_t){.fn = sleep_long}, NULL), WEFT_OK);
+    CHECK_EQ(weft_graph_run_wait(graph), WEFT_OK);
+    bool is_there =
+        setlocale(LC_NUMERIC, "de_DE.UTF-8") && strcmp(localeconv()->decimal_point, ",") == 0;
+    CHECK_EQ(weft_graph_write_trace(graph, path), WEFT_OK);
+    setlocale(LC_NUMERIC, "C");
+    unsetenv("LOCPATH");
+    weft_graph_destroy(graph);
+    FILE *file = fopen(path, "r");
+    CHECK(file && fread(text, 1, sizeof text - 1, file) > 0);
+    fclose(file);
+    snprintf(make, sizeof make, "rm -r %s", folder);
+    CHECK_EQ(system(make), 0);
+    if (!is_there) SKIP("no locale with another decimal point can be made here");
+    CHECK(strstr(text, "\"ts\":0.000,"));
+    CHECK_EQ(sscanf(strstr(text, "\"dur\":"), "\"dur\":%lf,\"args\"", &us), 1);
+    CHECK(us >= 400000);
 }
 
 /* ---- wishes ---------------------------------------------------------------------------------- */
