@@ -44,6 +44,14 @@ assert report["figures"]["figures"] and report["settings"]["figures"] and report
 PY
 }
 
+# Who stops the command has the report of what was run.
+test_the_report_is_there_while_other_tests_run() {
+    setup
+    printf '#!/bin/bash\ngrep -q "not ok three" "%s/report/report.md" && echo "ok there"\n' "$scratch" >"$scratch/packed/tests/cuda/zz_last_test"
+    chmod +x "$scratch"/packed/tests/cuda/zz_last_test
+    has "the end" "$(run tests 2>/dev/null)" "3 passed, 2 failed, 1 skipped, 0 not run"
+}
+
 test_what_has_no_time_left_is_named() {
     local said
     setup
