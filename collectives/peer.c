@@ -230,9 +230,9 @@ static bool map_one(struct peer *peer, const struct cuda_export *exported, uint6
     struct cuda_export copy = *exported; /* another process could change it meanwhile */
     if (weft__cuda_import(&copy, peer->context, &peer->import[peer->n_imports], &at) < 0)
         return false;
-    peer->n_imports++;
+    const struct cuda_import *import = peer->import[peer->n_imports++];
     *at_p = (uintptr_t)at;
-    return true;
+    return weft__cuda_import_serves_kernels(import, peer->context);
 }
 
 static bool map_all(struct collective *c) {

@@ -391,6 +391,25 @@ TEST(a_context_that_is_lost_ends_it_for_all) {
 }
 
 /* A stream of Weft's own that cannot be made: it goes by the host. */
+/* A kernel that read memory of another context would end its own with an illegal address. */
+TEST(members_of_one_process_in_two_contexts_go_by_the_host) {
+    struct crew c;
+    gpu_load();
+    void *(*create_on)(int device) = NULL;
+    *(void **)&create_on = dlsym(RTLD_DEFAULT, "double_context_create_on");
+    if (!create_on) SKIP("the driver has one context here");
+    up(&c, 2);
+    gpu.release(src[1]);
+    gpu.release(dst[1]);
+    void *other = create_on(1);
+    src[1] = gpu.alloc(other, BYTES, false);
+    dst[1] = gpu.alloc(other, BYTES, false);
+    gpu.write(src[1], value[1], BYTES);
+    reduces(&c, COUNT);
+    CHECK_EQ(counted(&c, "coll.staged"), 2);
+    down(&c);
+}
+
 TEST(without_a_stream_it_goes_by_the_host) {
     unsigned *fail = gpu_has_kernels() ? gpu.fail_alloc : NULL;
     if (!fail) SKIP("only the double of the CUDA driver fails at will");

@@ -15,7 +15,7 @@
 enum { MOST_UNUSED = 64 };
 #define OF_A_FILE ((uint64_t)1 << 63) /* no number of the driver's has it */
 
-/* An open handle; or (at NULL) memory of this process. */
+/* An open handle; or (at NULL) memory of this process, and the context that it is of. */
 struct cuda_import {
     struct list of_all;
     struct cuda_export of;
@@ -244,6 +244,7 @@ static weft_status_t import_own(const struct cuda_export *e, struct cuda_import 
         return WEFT_ERR_INVALID_PARAM;
     struct cuda_import *import = weft__new(NULL, struct cuda_import);
     if (!import) return WEFT_ERR_NO_MEMORY;
+    import->context = memory.context;
     *at_p = (void *)(uintptr_t)e->address;
     *import_p = import;
     return WEFT_OK;
@@ -272,6 +273,10 @@ weft_status_t weft__cuda_import(const struct cuda_export *exported, cuda_context
     }
     pthread_mutex_unlock(&mutex);
     return st;
+}
+
+bool weft__cuda_import_serves_kernels(const struct cuda_import *import, cuda_context context) {
+    return import->at || import->context == context;
 }
 
 void weft__cuda_import_end(struct cuda_import *import) {

@@ -37,6 +37,8 @@ struct cuda_import;
  */
 weft_status_t weft__cuda_import(const struct cuda_export *exported, cuda_context context,
                                 struct cuda_import **import_p, void **at_p);
+/* Kernels of `context` reach it, too: of memory of this process, only that of the context. */
+bool weft__cuda_import_serves_kernels(const struct cuda_import *import, cuda_context context);
 /* No copy uses it any more. */
 void weft__cuda_import_end(struct cuda_import *import);
 /* Closes handles of that allocation that nothing uses: its owner takes it back. */
