@@ -10,12 +10,19 @@ static struct {
     weft_context_t *context;
     struct reactor *reactor;
     struct cuda_copies *copies;
-    char *device, host[N][LEN];
+    char *device;
     struct cuda_copy copy[N];
     int done[N];
     weft_status_t status[N];
     struct cuda_copy *stop; /* by the first that is done */
 } bed;
+/* Pinned: copies of other memory end within their calls. */
+static GPU_PAGES char host[N][LEN];
+
+static void load(void) {
+    gpu_load();
+    gpu_pin(host, sizeof host);
+}
 
 static void copy_done(struct cuda_copy *copy, weft_status_t status) {
     int i = (int)(copy - bed.copy);
@@ -39,7 +46,7 @@ static void begin(void *context) {
         struct cuda_batch batch;
         bed.copy[i].done = copy_done;
         begin_batch(context, &batch);
-        CHECK_EQ(weft__cuda_batch_read(&batch, bed.host[i], bed.device, LEN), 0);
+        CHECK_EQ(weft__cuda_batch_read(&batch, host[i], bed.device, LEN), 0);
         CHECK_EQ(weft__cuda_copy_start(bed.copies, &batch, &bed.copy[i]), 0);
     }
 }
@@ -59,7 +66,7 @@ static void end(void) {
 /* All of a context fail together. One of them ends another, which is not notified. The driver,
  * which was only slow, reports all of them later. */
 TEST(a_copy_may_be_stopped_while_it_fails_with_others) {
-    gpu_load();
+    load();
     if (!gpu.hold) SKIP("only the double of the CUDA driver fails at will");
     bool *fail_query = dlsym(RTLD_DEFAULT, "double_fail_query");
     CHECK(fail_query != NULL);
@@ -82,7 +89,7 @@ TEST(a_copy_may_be_stopped_while_it_fails_with_others) {
 
 /* The driver is asked about copies under way, and may have no memory for that. */
 TEST(a_question_that_fails_for_want_of_memory_ends_no_copy) {
-    gpu_load();
+    load();
     if (!gpu.hold) SKIP("only the double of the CUDA driver fails at will");
     gpu.hold(true);
     begin(gpu.context_create());
@@ -119,7 +126,7 @@ static void end_capture(void *stream) {
 
 /* Their context is a new one: streams are made, memory is pinned, and the driver is asked. */
 TEST(copies_do_not_invalidate_a_capture_of_the_program) {
-    gpu_load();
+    load();
     if (!gpu.hold) SKIP("only the double of the CUDA driver fails at will");
     const unsigned *queries = dlsym(RTLD_DEFAULT, "double_queries");
     void *context = gpu.context_create(), *stream = begin_capture(context);
@@ -141,7 +148,7 @@ TEST(copies_do_not_invalidate_a_capture_of_the_program) {
 }
 
 TEST(memory_is_unpinned_where_no_context_is_current) {
-    gpu_load();
+    load();
     if (!gpu.hold) SKIP("the driver has a context in this thread");
     CHECK_EQ(gpu.set_current(NULL), 0);
     begin(gpu.context_create());
@@ -156,23 +163,65 @@ TEST(memory_is_unpinned_where_no_context_is_current) {
 /* Of three batches, as of three threads, the first fails, so that the third gets another stream.
  * The second keeps the stream that it has; as it fails too, the third keeps its own. */
 TEST(a_batch_that_fails_takes_no_stream_away_from_others) {
-    gpu_load();
+    load();
     const unsigned *streams = dlsym(RTLD_DEFAULT, "double_streams");
     if (!streams) SKIP("only the double of the CUDA driver fails at will");
     void *context = gpu.context_create();
-    char *device = gpu.alloc(context, LEN, false), host[LEN];
+    char *device = gpu.alloc(context, LEN, false);
     struct cuda_batch first, second, third;
     unsigned before = *streams;
     begin_batch(context, &first);
     begin_batch(context, &second);
     *gpu.fail_copy = 1;
-    CHECK_EQ(weft__cuda_batch_read(&first, host, device, LEN), WEFT_ERR_IO);
+    CHECK_EQ(weft__cuda_batch_read(&first, host[0], device, LEN), WEFT_ERR_IO);
     begin_batch(context, &third);
-    CHECK_EQ(weft__cuda_batch_read(&second, host, device, LEN), WEFT_OK);
+    CHECK_EQ(weft__cuda_batch_read(&second, host[0], device, LEN), WEFT_OK);
     *gpu.fail_copy = 1;
-    CHECK_EQ(weft__cuda_batch_read(&second, host, device, LEN), WEFT_ERR_IO);
-    CHECK_EQ(weft__cuda_batch_read(&third, host, device, LEN), WEFT_OK);
+    CHECK_EQ(weft__cuda_batch_read(&second, host[0], device, LEN), WEFT_ERR_IO);
+    CHECK_EQ(weft__cuda_batch_read(&third, host[0], device, LEN), WEFT_OK);
     CHECK_EQ(weft__cuda_batch_wait(&third), WEFT_OK);
     CHECK_EQ(*streams, before + 1); /* the third's, for the next batch */
     gpu.release(device);
+}
+
+/* Distances beyond those that the driver takes in a 2D or 3D copy: two planes of two blocks. */
+TEST(blocks_may_be_further_apart_than_the_driver_takes) {
+    enum { BLOCK = 100, PLANES = 2, ROWS = 2, ALL = PLANES * ROWS * BLOCK };
+    static char filled[ALL], got[ALL];
+    load();
+    if (!gpu.hold) SKIP("only the double of the CUDA driver has so much memory");
+    const size_t pitch = ((size_t)1 << 31) + 512, plane = ROWS * pitch, len = PLANES * plane;
+    char *device = gpu.alloc(gpu.context, len, false), *dense = gpu.alloc(gpu.context, ALL, false);
+    struct cuda_place place = {.context = gpu.context};
+    struct cuda_blocks blocks = {device, filled, BLOCK, pitch, ROWS, PLANES, plane};
+    struct cuda_batch batch;
+    for (int i = 0; i < ALL; i++) filled[i] = (char)(i * 7);
+    CHECK_EQ(weft__cuda_write_blocks(place, &blocks), WEFT_OK);
+    gpu.read(got, device + plane + pitch, BLOCK);
+    CHECK(memcmp(got, filled + 3 * BLOCK, BLOCK) == 0);
+    blocks.host = got;
+    memset(got, 0, sizeof got);
+    CHECK_EQ(weft__cuda_read_blocks(place, &blocks), WEFT_OK);
+    CHECK(memcmp(got, filled, ALL) == 0);
+    struct cuda_rows rows = {dense, device, BLOCK, PLANES * ROWS, BLOCK, pitch};
+    begin_batch(gpu.context, &batch);
+    CHECK_EQ(weft__cuda_batch_copy_rows(&batch, &rows), WEFT_OK);
+    CHECK_EQ(weft__cuda_batch_wait(&batch), WEFT_OK);
+    gpu.read(got, dense, ALL);
+    CHECK(memcmp(got, filled, ALL) == 0);
+    gpu.release(dense);
+    gpu.release(device);
+}
+
+/* A kernel has an address of it. */
+TEST(pinned_memory_is_mapped_for_kernels) {
+    static GPU_PAGES char page[GPU_PAGE];
+    unsigned long long device = 0;
+    load();
+    CHECK_EQ(weft__cuda_pin(gpu.context, page, sizeof page), WEFT_OK);
+    if (gpu.context_create) CHECK_EQ(gpu.set_current(gpu.context), 0);
+    CHECK_EQ(gpu.host_device_pointer(&device, page, 0), 0);
+    if (gpu.context_create) CHECK_EQ(gpu.set_current(NULL), 0);
+    CHECK(device != 0);
+    CHECK(weft__cuda_unpin(gpu.context, page));
 }

@@ -46,6 +46,8 @@ static struct {
     unsigned (*graph_launch)(void *exec, void *stream);
     unsigned (*host_register)(void *at, size_t len, unsigned flags);
     unsigned (*host_unregister)(void *at);
+    unsigned (*host_device_pointer)(unsigned long long *device, void *host, unsigned flags);
+    unsigned (*wait_value)(void *stream, unsigned long long at, unsigned value, unsigned flags);
 } gpu;
 
 static void *gpu_symbol(void *library, const char *name) {
@@ -67,6 +69,8 @@ static void gpu_find_calls(void *library) {
     *(void **)&gpu.graph_launch = gpu_symbol(library, "cuGraphLaunch");
     *(void **)&gpu.host_register = gpu_symbol(library, "cuMemHostRegister_v2");
     *(void **)&gpu.host_unregister = gpu_symbol(library, "cuMemHostUnregister");
+    *(void **)&gpu.host_device_pointer = gpu_symbol(library, "cuMemHostGetDevicePointer_v2");
+    *(void **)&gpu.wait_value = gpu_symbol(library, "cuStreamWaitValue32_v2");
 }
 
 /* ---- the driver ------------------------------------------------------------------------------ */
@@ -202,18 +206,38 @@ static inline void *gpu_stream(void) {
     return stream;
 }
 
-/* Work of a stream that ends when `*go` is set. */
-static void gpu_wait_for(void *go) {
-    while (!__atomic_load_n((int *)go, __ATOMIC_ACQUIRE)) usleep(100);
+/* Memory of the host for copies in streams: that of other memory may end within its call. */
+enum { GPU_PAGE = 4096 };
+#define GPU_PAGES __attribute__((aligned(GPU_PAGE)))
+static inline void gpu_pin(void *at, size_t len) {
+    enum { PORTABLE = 1, MAPPED = 2, ALREADY_REGISTERED = 712 };
+    size_t pages = (len + GPU_PAGE - 1) / GPU_PAGE * GPU_PAGE;
+    gpu_load();
+    if (gpu.context_create) CHECK_EQ(gpu.set_current(gpu.context), 0);
+    unsigned r = gpu.host_register(at, pages, PORTABLE | MAPPED);
+    CHECK(r == 0 || r == ALREADY_REGISTERED);
+    if (gpu.context_create) CHECK_EQ(gpu.set_current(NULL), 0);
 }
+
+/* Work of a stream that ends with gpu_unblock: a wait for a word. A host function that waited might
+ * hold back those of other streams. */
+static GPU_PAGES uint32_t gpu_word[GPU_PAGE / sizeof(uint32_t)];
 static inline void gpu_block(void *stream, int *go) {
-    *go = 0;
-    CHECK_EQ(gpu.host_call(stream, gpu_wait_for, go), 0);
+    static unsigned next;
+    unsigned long long device = 0;
+    (void)gpu_has_kernels(); /* loading them may wait for the stream */
+    gpu_pin(gpu_word, sizeof gpu_word);
+    *go = (int)(next++ % (sizeof gpu_word / sizeof *gpu_word));
+    gpu_word[*go] = 0;
+    if (gpu.context_create) CHECK_EQ(gpu.set_current(gpu.context), 0);
+    CHECK_EQ(gpu.host_device_pointer(&device, &gpu_word[*go], 0), 0);
+    CHECK_EQ(gpu.wait_value(stream, device, 1, 0), 0);
+    if (gpu.context_create) CHECK_EQ(gpu.set_current(NULL), 0);
 }
-static inline void gpu_unblock(int *go) {
-    __atomic_store_n(go, 1, __ATOMIC_RELEASE);
+static inline void gpu_unblock(const int *go) {
+    __atomic_store_n(&gpu_word[*go], 1, __ATOMIC_RELEASE);
 }
-/* A copy in the stream, which needs the context. */
+/* A copy in the stream, which needs the context; memory of the host is pinned (gpu_pin). */
 static inline void gpu_copy(void *to, const void *from, size_t len, void *stream) {
     if (gpu.context_create) CHECK_EQ(gpu.set_current(gpu.context), 0);
     CHECK_EQ(gpu.copy((uintptr_t)to, (uintptr_t)from, len, stream), 0);

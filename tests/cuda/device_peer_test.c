@@ -390,7 +390,6 @@ TEST(a_context_that_is_lost_ends_it_for_all) {
     }
 }
 
-/* A stream of Weft's own that cannot be made: it goes by the host. */
 /* A kernel that read memory of another context would end its own with an illegal address. */
 TEST(members_of_one_process_in_two_contexts_go_by_the_host) {
     struct crew c;
@@ -410,6 +409,7 @@ TEST(members_of_one_process_in_two_contexts_go_by_the_host) {
     down(&c);
 }
 
+/* A stream of Weft's own that cannot be made: it goes by the host. */
 TEST(without_a_stream_it_goes_by_the_host) {
     unsigned *fail = gpu_has_kernels() ? gpu.fail_alloc : NULL;
     if (!fail) SKIP("only the double of the CUDA driver fails at will");

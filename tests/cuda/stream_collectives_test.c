@@ -3,7 +3,7 @@
 #include <tests/cuda/device.h>
 
 enum { RANKS = 2, COUNT = 1000, BYTES = COUNT * 4 };
-static int32_t before[RANKS][COUNT], value[RANKS][COUNT], out[RANKS][COUNT];
+static GPU_PAGES int32_t before[RANKS][COUNT], value[RANKS][COUNT], out[RANKS][COUNT];
 static char *src[RANKS], *dst[RANKS];
 static void *stream[RANKS];
 
@@ -17,6 +17,9 @@ static void up(struct crew *c) {
         gpu.write(src[r], before[r], BYTES);
     }
     memset(out, 0, sizeof out);
+    gpu_pin(before, sizeof before);
+    gpu_pin(value, sizeof value);
+    gpu_pin(out, sizeof out);
     crew_up(c, RANKS, "self,shm", NULL, NULL);
 }
 static void down(struct crew *c) {
@@ -66,13 +69,41 @@ TEST(an_allreduce_takes_its_turn_in_a_stream) {
     down(&c);
 }
 
+/* It is the first work of its context. To load kernels the driver waits for the stream, which waits
+ * for the collective. */
+TEST(the_first_collective_of_a_context_takes_its_turn_in_a_stream) {
+    struct crew c;
+    gpu_load();
+    if (!gpu.context_create) SKIP("only the double of the CUDA driver has a new context");
+    void *usual = gpu.context;
+    gpu.context = gpu.context_create();
+    up(&c);
+    for (uint32_t r = 0; r < RANKS; r++) {
+        expect_outcome(&c.rank[r]);
+        gpu.write(src[r], value[r], BYTES);
+        weft_op_t op = op_in(&c.rank[r], stream[r]);
+        CHECK_EQ(weft_allreduce(c.rank[r].team, src[r], dst[r], COUNT, WEFT_INT32, WEFT_SUM, &op),
+                 WEFT_IN_PROGRESS);
+    }
+    UNTIL(&c, all_notified(&c));
+    for (uint32_t r = 0; r < RANKS; r++) {
+        CHECK_EQ(c.rank[r].outcome, WEFT_OK);
+        gpu.read(out[r], dst[r], BYTES);
+        for (int i = 0; i < COUNT; i++) CHECK_EQ(out[r][i], 3 * i);
+    }
+    down(&c);
+    gpu.context = usual;
+}
+
 /* Three starts in a row, each behind the copy that feeds it, without a wait in between. */
 TEST(a_persistent_collective_is_started_again_in_its_stream) {
     enum { STARTS = 3 };
-    static int32_t fed[RANKS][STARTS][COUNT], got[RANKS][STARTS][COUNT];
+    static GPU_PAGES int32_t fed[RANKS][STARTS][COUNT], got[RANKS][STARTS][COUNT];
     struct crew c;
     weft_coll_t *coll[RANKS];
     up(&c);
+    gpu_pin(fed, sizeof fed);
+    gpu_pin(got, sizeof got);
     for (uint32_t r = 0; r < RANKS; r++) {
         weft_coll_args_t args = {.kind = WEFT_COLL_ALLREDUCE,
                                  .src = src[r],

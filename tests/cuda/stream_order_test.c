@@ -5,7 +5,7 @@
 #include <transports/cuda/stream_gate.h>
 
 enum { LEN = 100000 };
-static char first[LEN], second[LEN], got[LEN];
+static GPU_PAGES char first[LEN], second[LEN], got[LEN];
 
 #define OF_STREAM(stream_, tally_p) \
     (&(weft_op_t){.done = tally, .arg = (tally_p), .stream = (stream_)})
@@ -25,6 +25,7 @@ TEST_EACH(a_send_begins_when_the_work_before_it_has_ended) {
     pattern(first, LEN, 1);
     pattern(second, LEN, 2);
     gpu.write(device, first, LEN);
+    gpu_pin(second, LEN);
     gpu_block(stream, &go);
     gpu_copy(device, second, LEN, stream);
     CHECK(weft_tag_recv(two_b(&t), 1, ~0ull, &(weft_iov_t){got, LEN}, 1, NULL, OP(&received)) ==
@@ -53,6 +54,7 @@ TEST_EACH(later_work_waits_for_a_receive) {
     void *stream = gpu_stream();
     pattern(first, LEN, 3);
     memset(got, 0, LEN);
+    gpu_pin(got, LEN);
     CHECK(weft_tag_recv(two_b(&t), 1, ~0ull, &(weft_iov_t){device, LEN}, 1, NULL,
                         OF_STREAM(stream, &received)) == WEFT_IN_PROGRESS);
     gpu_copy(got, device, LEN, stream);
@@ -78,7 +80,8 @@ TEST_EACH(operations_of_a_stream_keep_their_order) {
     two_up(&t, transport);
     uint32_t *device = (uint32_t *)(void *)gpu_alloc(sizeof *device);
     void *stream = gpu_stream();
-    static uint32_t numbers[N];
+    static GPU_PAGES uint32_t numbers[N];
+    gpu_pin(numbers, sizeof numbers);
     gpu_block(stream, &go);
     for (uint32_t i = 0; i < N; i++) {
         numbers[i] = i + 1;
@@ -186,6 +189,7 @@ static void is_received_in_its_turn(const char *transport, size_t len, uint32_t 
     pattern(second, len, 2);
     gpu.write(device, first, LEN);
     memset(got, 0, LEN);
+    gpu_pin(got, LEN);
     gpu_block(stream, &go);
     gpu_copy(got, device, LEN, stream);
     weft_op_t op = {.done = tally, .arg = &sent, .flags = flags};
@@ -487,7 +491,8 @@ TEST(a_stream_that_is_being_captured_is_refused) {
     two_down(&t);
 }
 
-/* The words that streams wait for are made for the first operation of a context. */
+/* The words that streams wait for are made for the first operation of a context, behind the stream
+ * of its kernels. */
 TEST(without_memory_for_its_word_an_operation_is_refused) {
     struct two t;
     struct tally done = {0};
@@ -498,7 +503,7 @@ TEST(without_memory_for_its_word_an_operation_is_refused) {
     CHECK_EQ(gpu.set_current(context), 0);
     CHECK_EQ(gpu.stream_create(&stream, 1), 0);
     CHECK_EQ(gpu.set_current(NULL), 0);
-    *gpu.fail_alloc = 1;
+    *gpu.fail_alloc = 2;
     CHECK_EQ(weft_tag_recv(two_b(&t), 1, ~0ull, &(weft_iov_t){got, 8}, 1, NULL,
                            OF_STREAM(stream, &done)),
              WEFT_ERR_NO_MEMORY);

@@ -32,7 +32,10 @@ typedef unsigned long long cuda_handle; /* CUmemGenericAllocationHandle */
 enum { CUDA_OUT_OF_MEMORY = 2, CUDA_NOT_READY = 600, CUDA_NOT_SUPPORTED = 801 };
 enum { CUDA_NON_BLOCKING = 1 }; /* of a stream */
 enum { CUDA_CAPTURE_RELAXED = 2 };
+/* Of memory of the host that is registered: in all contexts, and for kernels and waits. */
+enum { CUDA_PORTABLE = 1, CUDA_MAPPED = 2 };
 enum { CUDA_DEVICE_MULTIPROCESSORS = 16 };
+enum { CUDA_MOST_PITCH = 0x7fffffff }; /* of a 2D or 3D copy (CU_DEVICE_ATTRIBUTE_MAX_PITCH) */
 enum cuda_memory_kind { CUDA_KIND_HOST = 1, CUDA_KIND_DEVICE = 2 };
 enum {
     CUDA_POINTER_CONTEXT = 1,

@@ -230,7 +230,23 @@ weft_status_t weft__cuda_batch_copy(struct cuda_batch *batch, void *to, const vo
                  batch->driver->copy_within(pointer_of(to), pointer_of(from), len, batch->stream));
 }
 
+/* The driver takes no other pitch, whatever the number of rows. */
+static bool is_pitch(size_t pitch, size_t width) {
+    return width > 0 && width <= pitch && pitch <= CUDA_MOST_PITCH;
+}
+
+static weft_status_t copy_each_row(struct cuda_batch *batch, const struct cuda_rows *rows) {
+    cuda_pointer to = pointer_of(rows->to), from = pointer_of(rows->from);
+    cuda_result result = batch->driver->copy_within ? 0 : CUDA_NOT_SUPPORTED;
+    for (size_t i = 0; i < rows->rows && result == 0; i++)
+        result = batch->driver->copy_within(to + i * rows->to_pitch, from + i * rows->from_pitch,
+                                            rows->width, batch->stream);
+    return added(batch, result);
+}
+
 weft_status_t weft__cuda_batch_copy_rows(struct cuda_batch *batch, const struct cuda_rows *rows) {
+    if (!is_pitch(rows->to_pitch, rows->width) || !is_pitch(rows->from_pitch, rows->width))
+        return copy_each_row(batch, rows);
     struct CUDA_MEMCPY2D_st copy = {.srcMemoryType = CUDA_KIND_DEVICE,
                                     .srcDevice = pointer_of(rows->from),
                                     .srcPitch = rows->from_pitch,
@@ -243,11 +259,13 @@ weft_status_t weft__cuda_batch_copy_rows(struct cuda_batch *batch, const struct 
 }
 
 /* Copies of blocks, between device and host, are one of the driver's: 3D where the planes are a
- * whole number of rows apart, else 2D for each. */
+ * whole number of rows apart, else 2D for each; or one a block, where the driver takes no such
+ * pitch. */
 enum blocks_way { BLOCKS_READ, BLOCKS_WRITE };
 
 static bool is_copied_in_3d(const struct cuda_driver *driver, const struct cuda_blocks *blocks) {
-    return driver->copy_planes && blocks->plane_pitch % blocks->pitch == 0 &&
+    return driver->copy_planes && is_pitch(blocks->pitch, blocks->width) &&
+           blocks->plane_pitch % blocks->pitch == 0 &&
            blocks->plane_pitch / blocks->pitch >= blocks->rows;
 }
 
@@ -270,8 +288,24 @@ static cuda_result copy_in_3d(const struct cuda_batch *batch, const struct cuda_
     return batch->driver->copy_planes(&copy, batch->stream);
 }
 
+static cuda_result copy_each_block(const struct cuda_batch *batch, const struct cuda_blocks *blocks,
+                                   size_t plane, enum blocks_way way) {
+    cuda_pointer device = pointer_of(blocks->device) + plane * blocks->plane_pitch;
+    char *host = (char *)blocks->host + plane * blocks->rows * blocks->width;
+    cuda_result result = 0;
+    for (size_t i = 0; i < blocks->rows && result == 0; i++) {
+        cuda_pointer at = device + i * blocks->pitch;
+        char *to = host + i * blocks->width;
+        result = way == BLOCKS_READ
+                     ? batch->driver->copy_to_host(to, at, blocks->width, batch->stream)
+                     : batch->driver->copy_to_device(at, to, blocks->width, batch->stream);
+    }
+    return result;
+}
+
 static cuda_result copy_in_2d(const struct cuda_batch *batch, const struct cuda_blocks *blocks,
                               size_t plane, enum blocks_way way) {
+    if (!is_pitch(blocks->pitch, blocks->width)) return copy_each_block(batch, blocks, plane, way);
     char *device = (char *)blocks->device + plane * blocks->plane_pitch;
     char *host = (char *)blocks->host + plane * blocks->rows * blocks->width;
     struct CUDA_MEMCPY2D_st copy = {.WidthInBytes = blocks->width, .Height = blocks->rows};
@@ -351,14 +385,13 @@ void weft__cuda_batch_stop(struct cuda_batch *batch) {
 }
 
 weft_status_t weft__cuda_pin(cuda_context context, void *at, size_t len) {
-    enum { FOR_ALL_CONTEXTS = 1 };
     const struct cuda_driver *driver = weft__cuda_driver();
     struct cuda_visit visit;
     if (!driver || !driver->host_register) return WEFT_ERR_UNSUPPORTED;
     weft_status_t st =
         weft__cuda_status(weft__cuda_enter(context, &visit), "could not enter a context");
     if (st < 0) return st;
-    st = weft__cuda_status(driver->host_register(at, len, FOR_ALL_CONTEXTS),
+    st = weft__cuda_status(driver->host_register(at, len, CUDA_PORTABLE | CUDA_MAPPED),
                            "could not pin memory of the host");
     weft__cuda_leave(&visit);
     return st;

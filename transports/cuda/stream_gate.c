@@ -1,6 +1,8 @@
 /* Gates in CUDA streams: the words that streams wait for, and the life of a gate. */
 #include "stream_gate.h"
 
+#include "kernels.h"
+
 #include <base/alloc.h>
 #include <base/list.h>
 #include <base/status.h>
@@ -14,8 +16,6 @@ enum {
     WORDS = 64, /* registered together, for one context */
     LINE = 64,  /* one word a cache line */
     MOST_WORDS = 64,
-    FOR_ALL_CONTEXTS = 1, /* of cuMemHostRegister: portable, and mapped for the device */
-    FOR_THE_DEVICE = 2,
     AT_LEAST = 0 /* of cuStreamWaitValue32: until the word has the value, or is beyond it */
 };
 
@@ -63,15 +63,17 @@ static void unmake_words(const struct cuda_driver *driver, const struct words *m
 }
 
 /* The context is current. No lock is held here: the driver may wait for its thread, which takes the
- * lock in `reached`. */
+ * lock in `reached`. The kernels are loaded before the first gate of a context: to load them, the
+ * driver may wait for all work of the context, and so for a gate that they are to open. */
 static weft_status_t make_words(const struct cuda_driver *driver, cuda_context context,
                                 struct words *made_p) {
     struct words made = {.context = context};
+    (void)weft__cuda_queue_open(context); /* without them, all is copied */
     made.at = mmap(NULL, WORDS * LINE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (made.at == MAP_FAILED) return weft__fail(WEFT_ERR_NO_MEMORY, "words of streams");
-    weft_status_t st = weft__cuda_status(
-        driver->host_register(made.at, WORDS * LINE, FOR_ALL_CONTEXTS | FOR_THE_DEVICE),
-        "could not register words of streams");
+    weft_status_t st =
+        weft__cuda_status(driver->host_register(made.at, WORDS * LINE, CUDA_PORTABLE | CUDA_MAPPED),
+                          "could not register words of streams");
     if (st == WEFT_OK)
         st = weft__cuda_status(driver->host_device_pointer(&made.device, made.at, 0),
                                "words of streams are not mapped");

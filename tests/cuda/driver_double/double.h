@@ -53,6 +53,7 @@ struct allocation {
     char *device, *alias;
     size_t len;
     bool managed, host, registered, opened;
+    bool mapped;         /* of the host: kernels have an address of it */
     struct block *block; /* of virtual memory management, mapped here; of no context */
     const struct reservation *reservation; /* where it is */
     struct pool *pool;                     /* of a pool, of no context */
@@ -87,7 +88,8 @@ void double_unmap(struct allocation *a);
 result double_enqueue(void *stream, result (*run)(void *arg), void *arg);
 /* Waits until the stream has run what is in it now. */
 result double_wait(void *stream);
-/* The same of all streams. */
+/* The same of the streams of a context, and of all streams. */
+void double_wait_context(const struct context *context);
 void double_wait_all(void);
 /* What a call of the driver is to return before it does anything (double_fail_call). `in`: the
  * context that breaks with it, or NULL: the current one. */

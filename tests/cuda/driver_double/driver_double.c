@@ -287,7 +287,7 @@ result cuMemFree_v2(pointer at) {
 
 /* ---- memory of the host */
 
-static result pin(void *at, size_t len, bool registered) {
+static result pin(void *at, size_t len, bool registered, bool mapped) {
     pointer address = (pointer)(uintptr_t)at;
     if (double_find(address)) return ALREADY_REGISTERED;
     struct allocation made = {.device = at,
@@ -295,6 +295,7 @@ static result pin(void *at, size_t len, bool registered) {
                               .len = len,
                               .host = true,
                               .registered = registered,
+                              .mapped = mapped,
                               .context = double_current(),
                               .fd = -1};
     return new_allocation(made) ? SUCCESS : OUT_OF_MEMORY;
@@ -308,12 +309,14 @@ static result unpin(void *at, bool registered) {
     pthread_mutex_unlock(&table);
     return SUCCESS;
 }
+/* What is registered has an address for kernels where that was asked for. */
 result cuMemHostRegister_v2(void *at, size_t len, unsigned flags) {
+    enum { DEVICEMAP = 2 };
     result r = double_call_begins(NULL);
     if (r == SUCCESS) r = double_unsafe_begins();
     if (r == SUCCESS) r = double_usable(double_current());
     if (r == SUCCESS && double_is_out_of_memory()) r = OUT_OF_MEMORY;
-    return r == SUCCESS ? pin(at, len, true) : r;
+    return r == SUCCESS ? pin(at, len, true, flags & DEVICEMAP) : r;
 }
 /* A broken context's error is one of earlier work. */
 result cuMemHostUnregister(void *at) {
@@ -323,15 +326,16 @@ result cuMemHostUnregister(void *at) {
     return r == SUCCESS ? double_usable(double_current()) : r;
 }
 result cuMemHostGetDevicePointer_v2(pointer *device, void *host, unsigned flags) {
+    const struct allocation *a = double_find((pointer)(uintptr_t)host);
     *device = (pointer)(uintptr_t)host;
-    return double_find(*device) ? SUCCESS : INVALID_VALUE;
+    return a && a->mapped ? SUCCESS : INVALID_VALUE;
 }
 result cuMemHostAlloc(void **at, size_t len, unsigned flags) {
     result r = double_usable(double_current());
     if (r == SUCCESS && double_is_out_of_memory()) r = OUT_OF_MEMORY;
     if (r != SUCCESS) return r;
     *at = aligned_alloc(4096, (len + 4095) / 4096 * 4096);
-    return *at ? pin(*at, len, false) : OUT_OF_MEMORY;
+    return *at ? pin(*at, len, false, true) : OUT_OF_MEMORY;
 }
 result cuMemAllocHost_v2(void **at, size_t len) {
     return cuMemHostAlloc(at, len, 0);

@@ -84,9 +84,11 @@ unsigned double_fail_launch;
 
 unsigned double_modules;
 
+/* It waits for the work of its context, as lazy loading may. */
 result cuModuleLoadData(void **module, const void *image) {
     result r = double_call_begins(NULL);
     *module = (void *)image;
+    double_wait_context(double_current());
     if (r == SUCCESS) r = double_usable(double_current());
     double_modules += r == SUCCESS;
     return r;

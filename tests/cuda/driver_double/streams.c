@@ -154,6 +154,10 @@ result double_wait(void *handle) {
     struct stream *s = stream_of(handle);
     return s && !s->ends ? wait_stream(s) : usable(s);
 }
+void double_wait_context(const struct context *context) {
+    for (struct stream *s = streams; s; s = s->all)
+        if (s->context == context && !s->captured) (void)wait_stream(s);
+}
 void double_wait_all(void) {
     for (struct stream *s = streams; s; s = s->all) (void)wait_stream(s);
     for (struct stream *s = ended; s; s = s->all) (void)wait_stream(s);
@@ -296,9 +300,13 @@ struct host_call {
     void (*fn)(void *arg);
     void *arg;
 };
+/* One after the other, as those of independent streams may be. */
 static result run_host_call(void *arg) {
+    static pthread_mutex_t turn = PTHREAD_MUTEX_INITIALIZER;
     const struct host_call *call = arg;
+    pthread_mutex_lock(&turn);
     call->fn(call->arg);
+    pthread_mutex_unlock(&turn);
     return SUCCESS;
 }
 result cuLaunchHostFunc(void *stream, void (*fn)(void *arg), void *arg) {
@@ -435,6 +443,11 @@ static bool is_reachable(pointer at) {
     return !a || a->host || a->managed || a->block || a->pool || a->context == double_current();
 }
 
+/* A copy of memory that is not registered ends within its call. */
+static bool is_pageable(pointer at) {
+    return !double_find(at);
+}
+
 /* A copy that is to fail does so in the call, or (double_fail_late) in its stream. */
 static result add_copy(pointer to, pointer from, struct copy copy, void *stream) {
     bool none = !copy.rows || !copy.planes;
@@ -457,7 +470,9 @@ static result add_copy(pointer to, pointer from, struct copy copy, void *stream)
     if (in) __atomic_fetch_add(&in->copies, 1, __ATOMIC_RELAXED);
     struct copy *own = malloc(sizeof *own);
     *own = copy;
-    return double_enqueue(stream, run_copy, own);
+    bool waits = in && !in->captured && (is_pageable(to) || is_pageable(from));
+    r = double_enqueue(stream, run_copy, own);
+    return waits && r == SUCCESS ? wait_stream(in) : r;
 }
 static result add_line(pointer to, pointer from, size_t len, void *stream) {
     return add_copy(
@@ -501,6 +516,7 @@ result cuMemcpyDtoH_v2(void *to, pointer from, size_t len) {
     return SUCCESS;
 }
 
+enum { MOST_PITCH = 0x7fffffff };
 struct blocks {
     size_t src_x, src_y;
     unsigned src_kind;
@@ -518,6 +534,7 @@ result cuMemcpy2DAsync_v2(const struct blocks *b, void *stream) {
     pointer to = b->dst_kind == KIND_DEVICE ? b->dst_device : address(b->dst_host);
     pointer from = b->src_kind == KIND_DEVICE ? b->src_device : address(b->src_host);
     if (b->width > b->src_pitch || b->width > b->dst_pitch) return INVALID_VALUE;
+    if (b->src_pitch > MOST_PITCH || b->dst_pitch > MOST_PITCH) return INVALID_VALUE;
     return add_copy(to, from,
                     (struct copy){.to_pitch = b->dst_pitch,
                                   .from_pitch = b->src_pitch,
@@ -546,6 +563,7 @@ result cuMemcpy3DAsync_v2(const struct planes *p, void *stream) {
     if (p->width > p->src_pitch || p->width > p->dst_pitch || p->rows > p->src_height ||
         p->rows > p->dst_height)
         return INVALID_VALUE;
+    if (p->src_pitch > MOST_PITCH || p->dst_pitch > MOST_PITCH) return INVALID_VALUE;
     double_copies_3d++;
     return add_copy(to, from,
                     (struct copy){.to_pitch = p->dst_pitch,
