@@ -304,11 +304,14 @@ void weft__request_take(struct weft_request *req, weft_status_t status) {
     }
 }
 
-/* Callbacks are held for the program; a request without a callback completes now. */
+/* Callbacks are held for the program, but what waits for the end of a request, here or at the peer,
+ * does not wait for the program. A request without a callback completes now. */
 static bool held(struct weft_request *req) {
     struct weft_worker *worker = req->worker;
     if (worker->callbacks.deliverable == NOTICE_ALL || !(req->done || req->completion))
         return false;
+    req->released = !req->kind->releases_late;
+    if (req->released) release_request(req);
     weft__post_over(req);
     list_append(&worker->callbacks.held_done, &req->queued);
     worker->features->callbacks_pending(worker);
@@ -318,7 +321,7 @@ static bool held(struct weft_request *req) {
 /* The callback comes before the endpoint forgets the request: a close completes after all
  * callbacks. */
 static inline void end_request(struct weft_request *req) {
-    release_request(req);
+    if (LIKELY(!req->released)) release_request(req);
     notify_request(req);
     recycle(req);
 }

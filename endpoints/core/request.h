@@ -37,8 +37,9 @@ struct request_kind {
     void (*withdraw)(struct weft_request *req);
     /* Data came for it after it ended early. NULL: the data is dropped. */
     void (*late_data)(struct weft_request *req, size_t bytes);
-    /* Just before the callback: free what it holds. */
+    /* Free what it holds, before the callback; at once, where the callback is held. */
     void (*release)(struct weft_request *req);
+    bool releases_late; /* with the callback, however long that is held */
     /* After that, of one that failed: notes the cause for the callback. NULL: the endpoint's cause,
      * and the name. */
     void (*explain)(struct weft_request *req);
@@ -143,6 +144,7 @@ struct weft_request {
     uint32_t n_iov;
     bool plain; /* request_fast.h: the fields below are zero; of an atomic: rma/rma_message.c */
     bool failed_there; /* a receive: `status` is the failure of its message at the sender */
+    bool released;     /* what it held; its callback is held still */
     struct request_match match;
     size_t len; /* bytes in iov (send), or bytes expected (receive) */
     weft_iov_t iov_inline[REQUEST_IOV_INLINE];

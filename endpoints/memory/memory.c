@@ -354,8 +354,11 @@ static void leave_region(struct weft_request *req) {
     if (req->group) weft__op_group_one_less(req->group, WEFT_OK);
 }
 
-static const struct request_kind memory_kind = {
-    .name = "release or revocation of a region", .moves_none = true, .release = leave_region};
+/* The handle of a region that has ended is the program's until its callback. */
+static const struct request_kind memory_kind = {.name = "release or revocation of a region",
+                                                .moves_none = true,
+                                                .release = leave_region,
+                                                .releases_late = true};
 
 /* Revokes the keys that peers hold. WEFT_OK, or IN_PROGRESS and `op` completes when that is
  * done. */

@@ -264,16 +264,16 @@ static void part_returned(struct weft_request *part, weft_status_t status) {
     if (request_is_in_flight(&part->core.fsm) || status < 0) weft__request_finish(part, status);
 }
 
+static void release_part(struct weft_request *part) {
+    if (part->other) completion_step(&part->other->in_flight, part->status);
+}
+
 static const struct request_kind part_kind = {
     .name = "part",
     .advance = advance_part,
     .returned = part_returned,
+    .release = release_part,
 };
-
-static void part_done(weft_status_t status, void *arg) {
-    struct weft_request *part = arg;
-    completion_step(&part->other->in_flight, status);
-}
 
 /* A request like any other, in the rail's queue; it holds one of the whole's exposures until it is
  * done. */
@@ -294,8 +294,6 @@ static bool give_part(struct link *rail, struct weft_request *whole, size_t base
     part->peer_id = whole->peer_id;
     part->other = whole;
     part->rails.link = rail;
-    part->done = part_done;
-    part->arg = part;
     whole->in_flight.count++;
     whole->rails.bytes += len;
     weft__link_submit(rail, part);
