@@ -110,7 +110,7 @@ static weft_status_t am_request(struct weft_ep *ep, const struct am_send_args *a
                                 struct weft_request **req_p) {
     struct weft_request *req = weft__request_new(ep->worker, &am_offer_kind);
     if (!req) return WEFT_ERR_NO_MEMORY;
-    weft_status_t st = weft__request_memory(req, args->iov, args->n_iov, args->op, false);
+    weft_status_t st = weft__request_message(req, args->iov, args->n_iov, args->op);
     if (st == WEFT_OK) st = copy_header(req, args);
     if (st < 0) {
         weft__request_discard(req);

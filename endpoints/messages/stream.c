@@ -135,7 +135,7 @@ static weft_status_t send_request(struct weft_ep *ep, const weft_iov_t *iov, siz
     struct weft_request *req =
         weft__stream_of(ep) ? weft__request_new(ep->worker, &send_kind) : NULL;
     if (!req) return WEFT_ERR_NO_MEMORY;
-    weft_status_t st = weft__request_memory(req, iov, n_iov, op, false);
+    weft_status_t st = weft__request_message(req, iov, n_iov, op);
     if (st < 0) {
         weft__request_discard(req);
         return st;

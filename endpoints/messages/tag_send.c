@@ -119,7 +119,7 @@ static weft_status_t tag_request(struct weft_ep *ep, uint64_t tag, const weft_io
                                  size_t n_iov, const weft_op_t *op, struct weft_request **req_p) {
     struct weft_request *req = weft__request_new(ep->worker, &tag_offer_kind);
     if (!req) return WEFT_ERR_NO_MEMORY;
-    weft_status_t st = weft__request_memory(req, iov, n_iov, op, false);
+    weft_status_t st = weft__request_message(req, iov, n_iov, op);
     if (st < 0) {
         weft__request_discard(req);
         return st;

@@ -33,6 +33,11 @@ weft_status_t weft__layout_measure(const weft_layout_t *layout, const char *name
     return st;
 }
 
+weft_status_t weft__fail_too_long(size_t len) {
+    return weft__fail(WEFT_ERR_INVALID_PARAM, "the message has %zu bytes, more than any object",
+                      len);
+}
+
 weft_status_t weft__layout_start(const weft_pack_ops_t *user, void *object, size_t count,
                                  bool receives, void **state_p, size_t *len_p) {
     if (!user || (receives && !user->unpack) || (!receives && !user->pack))

@@ -41,6 +41,15 @@ static inline weft_status_t weft__request_memory(struct weft_request *req, const
     return weft__request_iov(req, iov, n_iov);
 }
 
+weft_status_t weft__fail_too_long(size_t len);
+/* The same of a message to send. One that is longer than any object ends its connection at the
+ * receiver, and is refused here. */
+static inline weft_status_t weft__request_message(struct weft_request *req, const weft_iov_t *iov,
+                                                  size_t n_iov, const weft_op_t *op) {
+    weft_status_t st = weft__request_memory(req, iov, n_iov, op, false);
+    return UNLIKELY(st == WEFT_OK && req->len > PTRDIFF_MAX) ? weft__fail_too_long(req->len) : st;
+}
+
 /* Copies `len` bytes at `offset` from or to the request's memory. Errors come from the program. */
 weft_status_t weft__request_gather(struct weft_request *req, void *to, size_t offset, size_t len);
 weft_status_t weft__request_scatter(struct weft_request *req, size_t offset, const void *from,

@@ -119,7 +119,8 @@ WEFT_API size_t weft_status_describe(weft_status_t status, char *buf, size_t siz
 /*
  * A piece of memory. An operation in progress uses the memory that `base` points to. The array of
  * pieces is free when the call returns. NULL with a length of 0 is legal. NULL with another length
- * is INVALID_PARAM, as for every other memory parameter.
+ * is INVALID_PARAM, as for every other memory parameter. So is a message to send of more than
+ * PTRDIFF_MAX bytes.
  */
 typedef struct weft_iov {
     void *base;

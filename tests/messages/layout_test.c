@@ -333,6 +333,34 @@ TEST_EACH(what_is_no_layout_is_refused) {
     two_down(&t);
 }
 
+/* A sum that wraps, or that no object has, costs the message alone, and not the connection. */
+TEST_EACH(a_message_longer_than_any_object_is_refused) {
+    struct two t;
+    struct form f = {.bytes = from}, small = {.bytes = from, .len = 10};
+    struct form in = {.bytes = to, .len = 10};
+    struct tally c = {0}, sent = {0};
+    weft_iov_t two[2] = {{from, SIZE_MAX / 2}, {from, 1}};
+    weft_op_t eager = {.layout = &form_layout, .flags = WEFT_AM_EAGER, .done = tally, .arg = &c};
+    two_up(&t, transport);
+    for (size_t more = 1; more; more *= 2) {
+        f.len = more < SIZE_MAX / 2 ? SIZE_MAX / 2 + more : SIZE_MAX;
+        CHECK_EQ(weft_am_send(t.ep, 1, NULL, 0, FORM(&f), LAID(&form_layout, &c)),
+                 WEFT_ERR_INVALID_PARAM);
+        CHECK_EQ(weft_am_send(t.ep, 1, NULL, 0, FORM(&f), &eager), WEFT_ERR_INVALID_PARAM);
+        CHECK_EQ(weft_tag_send(t.ep, 1, FORM(&f), &eager), WEFT_ERR_INVALID_PARAM);
+        CHECK_EQ(weft_stream_send(t.ep, FORM(&f), LAID(&form_layout, &c)), WEFT_ERR_INVALID_PARAM);
+    }
+    CHECK(f.ends == f.starts && c.calls == 0);
+    CHECK_EQ(weft_am_send(t.ep, 1, NULL, 0, two, 2, OP(&c)), WEFT_ERR_INVALID_PARAM);
+    CHECK_EQ(weft_tag_send(t.ep, 1, two, 2, OP(&c)), WEFT_ERR_INVALID_PARAM);
+    weft_status_t st = weft_tag_recv(two_b(&t), 1, 0, FORM(&in), NULL, LAID(&form_layout, &c));
+    CHECK(weft_tag_send(t.ep, 1, FORM(&small), LAID(&form_layout, &sent)) >= 0);
+    UNTIL(&t, ended(st, &c));
+    CHECK_EQ(outcome(st, &c), WEFT_OK);
+    CHECK(t.errors == 0 && t.back_errors == 0);
+    two_down(&t);
+}
+
 /* ---- long iovs, and memory */
 
 TEST_EACH(an_iov_of_many_small_pieces_crosses) {
