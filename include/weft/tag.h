@@ -91,7 +91,8 @@ WEFT_API weft_status_t weft_tag_take(weft_worker_t *worker, uint64_t tag, uint64
  * The handle is gone when the call returns. That includes TRUNCATED, CANCELLED (the sender withdrew
  * the message) and the status of a lost endpoint (CLOSED: closed on this side). The handle stays
  * valid if the call was refused: INVALID_PARAM, NO_MEMORY, TOO_BIG (too many operations),
- * WRONG_THREAD, FORKED, UNSUPPORTED.
+ * WRONG_THREAD, FORKED, UNSUPPORTED, and what a layout's `start` returned. After an error of a
+ * layout's `unpack` it is gone, so `unpack` should return none of these.
  */
 WEFT_API weft_status_t weft_tag_message_recv(weft_worker_t *worker, weft_tag_message_t *message,
                                              const weft_iov_t *iov, size_t n_iov,

@@ -42,8 +42,9 @@ typedef enum weft_thread_mode {
     /*
      * Any thread may submit messages, one-sided and stream operations, flushes, fences and closes
      * of endpoints, and may cancel. Submissions reach the owner without a lock, in each thread's
-     * order. They return WEFT_IN_PROGRESS or an error. Callbacks run on the owner's thread. All
-     * other functions are the owner's (WRONG_THREAD); use weft_worker_post for them.
+     * order. They return WEFT_IN_PROGRESS (a fence, which has no end: WEFT_OK) or an error.
+     * Callbacks run on the owner's thread. All other functions are the owner's (WRONG_THREAD); use
+     * weft_worker_post for them.
      */
     WEFT_THREAD_MULTIPLE
 } weft_thread_mode_t;
