@@ -235,6 +235,52 @@ weft_status_t weft_tag_send(weft_ep_t *ep, uint64_t tag, const weft_iov_t *iov, 
     return ep->ops->tag_send(ep, tag, iov, n_iov, op);
 }
 
+/* ---- what waits for credit */
+
+/* The members of `from`, in order, are those of the empty list `to`. */
+static void move_all(struct list *from, struct list *to) {
+    list_append(from, to);
+    list_remove(from);
+}
+
+/* In front of `rest`, which becomes the queue again. */
+static void wait_again(struct list *queue, struct list *rest) {
+    while (!list_empty(queue)) {
+        struct list *last = queue->prev;
+        list_remove(last);
+        list_prepend(rest, last);
+    }
+    move_all(rest, queue);
+}
+
+/* As many as the credit may be enough for; the others are not looked at. */
+static void send_some(struct weft_ep *ep) {
+    struct list some, rest;
+    list_init(&some);
+    list_init(&rest);
+    for (int64_t n = ep->credit / MESSAGE_COST; n > 0 && !list_empty(&ep->credit_queue); n--)
+        list_append(&some, list_pop(&ep->credit_queue));
+    move_all(&ep->credit_queue, &rest);
+    weft__link_submit_first(ep->link, &some);
+    if (ep->link->tx == ep->link->lane)
+        wait_again(&ep->credit_queue, &rest);
+    else
+        weft__link_submit_all(ep->link, &rest); /* behind those that the lane has no room for */
+}
+
+/* In order: what is withheld goes with the next credit. */
+static void send_waiting(struct weft_ep *ep) {
+    while (!list_empty(&ep->credit_queue) && ep->credit >= MESSAGE_COST) {
+        if (ep->link->tx == ep->link->lane)
+            send_some(ep);
+        else
+            weft__link_submit_first(ep->link, &ep->credit_queue);
+    }
+    if (list_empty(&ep->credit_queue)) return;
+    ep->credit_held += ep->credit;
+    ep->credit = 0;
+}
+
 void weft__on_credit(struct link *link, struct lane *lane, const struct wire_credit *credit) {
     struct weft_ep *ep = weft__ep_lookup(lane, credit->ep, "credit");
     if (!ep) return;
@@ -245,5 +291,5 @@ void weft__on_credit(struct link *link, struct lane *lane, const struct wire_cre
     }
     ep->credit = have + (int64_t)credit->bytes;
     ep->credit_held = 0;
-    weft__link_submit_first(ep->link, &ep->credit_queue);
+    send_waiting(ep);
 }
