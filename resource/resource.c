@@ -152,6 +152,9 @@ void weft__resource_notify(weft_resource_t *r, weft_resource_event_t event) {
 
 weft_status_t weft_resource_release(weft_resource_t *resource) {
     if (!resource) REFUSE("resource", "NULL");
+    bool is_known = resource->attached || resource->watched; /* to a worker */
+    weft_status_t st = is_known ? weft__worker_check(resource->exporter) : WEFT_OK;
+    if (st < 0) return st;
     pthread_mutex_lock(&resource->lock);
     size_t n = resource->n_users;
     pthread_mutex_unlock(&resource->lock);
@@ -215,7 +218,7 @@ static weft_status_t end_all(weft_resource_t *r, weft_status_t status, const wef
     if (st < 0) return st;
     pthread_mutex_lock(&r->lock);
     bool busy = r->withdrawn != NULL, used = r->n_users > 0;
-    if (!busy && status < 0) r->status = status;
+    if (!busy && status < 0 && r->status != WEFT_ERR_RESOURCE_LOST) r->status = status;
     if (!busy && used) {
         r->withdrawn = op ? op->done : NULL;
         r->withdrawn_arg = op ? op->arg : NULL;

@@ -4,7 +4,7 @@
  * A provider describes a resource (weft_resource_describe). A consumer creates an object in
  * associated mode, and associates it with the resource later (weft_associate_resources). Until
  * then every call on the object returns NOT_ASSOCIATED, except that handlers of active messages
- * may be set. They are kept.
+ * may be set. They are kept. The clock, the counters and the trace of a worker can be read, too.
  *
  * Parents must be in associated mode, too. A worker needs a context in associated mode. A team, an
  * endpoint and a region need a worker in associated mode that is associated.
@@ -52,8 +52,8 @@ typedef enum weft_resource_kind {
     WEFT_RESOURCE_ENDPOINTS,
     /* a team, for another team of the same members: WEFT_RES_TEAM_HANDLE */
     WEFT_RESOURCE_TEAM,
-    /* shared memory, for a region: WEFT_RES_MEMORY_FD and WEFT_RES_MEMORY_LENGTH,
-       [WEFT_RES_MEMORY_OFFSET] */
+    /* a memfd with F_SEAL_SHRINK, for a region: WEFT_RES_MEMORY_FD and WEFT_RES_MEMORY_LENGTH,
+       [WEFT_RES_MEMORY_OFFSET] (a multiple of the page size) */
     WEFT_RESOURCE_SEGMENT,
     /* memory of this process, for a region: WEFT_RES_MEMORY_BASE and WEFT_RES_MEMORY_LENGTH,
        [WEFT_RES_MEMORY_HANDLE] (a region of the same worker, whose key is then reused),
@@ -233,8 +233,10 @@ WEFT_API weft_status_t weft_resource_describe_sized(size_t params_size,
                                                     weft_resource_t **resource_p);
 
 /*
- * Frees the description. The provider's notify is not called from now on. Errors: BUSY while an
- * object is associated with it; withdraw it first.
+ * Frees the description. The provider's notify is not called from now on. A resource that was
+ * exported or received is released by the thread that owns its worker (WRONG_THREAD), or by any
+ * thread once that worker has closed. Errors: BUSY while an object is associated with it; withdraw
+ * it first.
  */
 WEFT_API weft_status_t weft_resource_release(weft_resource_t *resource);
 
@@ -300,7 +302,9 @@ typedef struct weft_associate_params {
  *
  * Errors: INVALID_PARAM if `object` is not in associated mode, or a mandatory value is missing (the
  * causes name it); ALREADY_ASSOCIATED; NOT_SHAREABLE; VERSION_MISMATCH; LEASE_EXHAUSTED;
- * UNSUPPORTED if the kind does not fit the object; and what the provider's `acquire` returned.
+ * UNSUPPORTED if the kind does not fit the object; what the provider's `acquire` returned; and the
+ * errors of the call that makes such an object without a resource (weft_worker_create, weft_listen,
+ * weft_connect, weft_mem_register, weft_mem_import).
  */
 #define weft_associate_resources(...) \
     weft_associate_resources_sized(sizeof(weft_associate_params_t), __VA_ARGS__)
@@ -310,10 +314,12 @@ WEFT_API weft_status_t weft_associate_resources_sized(size_t params_size, weft_c
                                                       void *object);
 
 /*
- * Ends the association of `object` with the resource; NULL: of all its objects. New operations on
- * the object return DISASSOCIATED. Each operation under way ends once, with its own result, or as
- * RESOURCE_LOST after op->deadline_ms (0: close.timeout). Then the provider is notified, and
- * op->done is called, on the consumer's worker.
+ * Ends the association of `object` with the resource. NULL: of all its objects, from any thread and
+ * with the completion and the errors of weft_resource_withdraw; new associations are not refused.
+ *
+ * New operations on the object return DISASSOCIATED. Each operation under way ends once, with its
+ * own result, or as RESOURCE_LOST after op->deadline_ms (0: close.timeout). Then the provider is
+ * notified, and op->done is called, on the consumer's worker.
  *
  * A worker: its endpoints, listeners and regions are closed, and its objects in associated mode.
  * Their handles are gone when op->done begins. Handlers of active messages stay for the next
@@ -368,9 +374,10 @@ WEFT_API weft_status_t weft_resource_export_sized(size_t params_size, weft_objec
  * The importer loses the resource when the last descriptor of this end is closed, at the latest
  * when this process ends. Both functions send and receive one message, and block for it.
  *
- * weft_resource_receive takes `socket` over, and watches it on `worker`. Device memory is opened in
- * the CUDA context that the worker was given, or in the current one, until the resource is
- * released. The sender keeps the allocation until then.
+ * weft_resource_receive takes `socket` over if it returns WEFT_OK, and watches it on `worker`;
+ * after an error it is the caller's. Device memory is opened in the CUDA context that the worker
+ * was given, or in the current one, until the resource is released. The sender keeps the allocation
+ * until then.
  *
  * A domain is imported until the resource is released. Its owner keeps it until then. Queues and
  * queue pairs of VERBS are not sent.
@@ -393,7 +400,7 @@ typedef struct {
     weft_thread_mode_t thread_mode;
     size_t n_values, n_users;
     unsigned leased_am;   /* ids of active messages that its users hold */
-    weft_status_t status; /* OK, DISASSOCIATED once it is withdrawn, RESOURCE_LOST */
+    weft_status_t status; /* OK; DISASSOCIATED once it is withdrawn; RESOURCE_LOST, for good */
 } weft_resource_info_t;
 /* Describes a resource. Errors: none but those of every function (weft/base.h). */
 #define weft_resource_info(...) weft_resource_info_sized(sizeof(weft_resource_info_t), __VA_ARGS__)

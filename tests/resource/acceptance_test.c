@@ -489,6 +489,10 @@ TEST(a_loss_that_a_user_declares_reaches_the_provider_and_the_other_users) {
     weft_resource_lose(s.provider.resource);
     UNTIL(&s.two, weft_resource_info(s.provider.resource, &info) == 0 && info.n_users == 0);
     UNTIL(&s.two, s.provider.returned == 2);
+    CHECK_EQ(weft_resource_withdraw(s.provider.resource, NULL), WEFT_OK); /* it stays lost */
+    CHECK_EQ(weft_resource_info(s.provider.resource, &info), 0);
+    CHECK_EQ(info.status, WEFT_ERR_RESOURCE_LOST);
+    weft_resource_lose(s.provider.resource);
     CHECK_EQ(s.provider.lost, 1);
     CHECK_EQ(s.provider.returned_before, 0);
     CHECK_EQ(s.lost, 1);

@@ -4,6 +4,7 @@
 #include <endpoints/inspect/stats_page.h>
 #include <ev.h>
 #include <netinet/in.h>
+#include <pthread.h>
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -96,6 +97,26 @@ TEST(a_worker_and_a_region_are_given_out) {
     weft_worker_destroy(user);
     CHECK_EQ(weft_resource_release(worker), 0);
     share_down(&s);
+}
+
+static void *release_here(void *resource) {
+    return (void *)(intptr_t)weft_resource_release(resource);
+}
+
+/* The worker knows of it. */
+TEST(an_exported_object_is_released_by_the_thread_of_its_worker) {
+    struct two t;
+    weft_resource_t *resource;
+    pthread_t other;
+    void *st;
+    two_workers(&t, "self", NULL, 0);
+    CHECK_EQ(weft_resource_export(WEFT_OBJECT_WORKER, t.a, WEFT_RESOURCE_WORKER, NULL, &resource),
+             0);
+    CHECK_EQ(pthread_create(&other, NULL, release_here, resource), 0);
+    pthread_join(other, &st);
+    CHECK_EQ((intptr_t)st, WEFT_ERR_WRONG_THREAD);
+    CHECK_EQ(weft_resource_release(resource), 0);
+    two_down(&t);
 }
 
 TEST(an_exported_object_is_lost_when_its_worker_closes) {
