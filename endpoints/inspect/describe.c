@@ -66,7 +66,8 @@ weft_status_t weft_worker_describe_sized(size_t info_size, weft_worker_t *worker
                                          weft_worker_info_t *info_p) {
     if (!worker || !info_p) return weft__fail(WEFT_ERR_INVALID_PARAM, "worker or info_p is NULL");
     const weft_worker_t *itself = weft__worker_itself(worker);
-    if (weft__reactor_is_dormant(itself->reactor)) return weft__worker_check(itself);
+    weft_status_t st = weft__worker_check_own(itself);
+    if (st < 0) return st;
     const struct worker_driver *driver = &itself->driver;
     bool has_thread = atomic_load(&driver->has_thread);
     bool polled = has_thread && atomic_load(&driver->polled);
@@ -87,6 +88,8 @@ weft_status_t weft_worker_unopened(weft_worker_t *worker, size_t index, const ch
     if (!worker || !name_p || !why_p)
         return weft__fail(WEFT_ERR_INVALID_PARAM, "worker, name_p or why_p is NULL");
     worker = weft__worker_itself(worker);
+    weft_status_t st = weft__worker_check_own(worker);
+    if (st < 0) return st;
     if (index >= worker->n_unopened) return WEFT_ERR_NOT_FOUND;
     *name_p = worker->unopened[index].transport;
     *why_p = worker->unopened[index].why;

@@ -49,6 +49,8 @@ weft_status_t weft_worker_protocol_sized(size_t info_size, weft_worker_t *worker
                                          size_t index, weft_protocol_info_t *info_p) {
     if (!worker || !info_p) return weft__fail(WEFT_ERR_INVALID_PARAM, "worker or info_p is NULL");
     worker = weft__worker_itself(worker);
+    weft_status_t st = weft__worker_check_own(worker);
+    if (st < 0) return st;
     if (transport >= worker->n_ifaces) return WEFT_ERR_NOT_FOUND;
     struct asked a = {worker, &worker->iface[transport]->attr, &worker->limits[transport]};
     size_t from = 0, to = weft__protocol_end(0, a.attr, a.limits);
@@ -73,6 +75,8 @@ weft_status_t weft_worker_calibration_sized(size_t info_size, weft_worker_t *wor
     static const char *const origins[] = {"built in", "measured", "file"};
     if (!worker || !info_p) return weft__fail(WEFT_ERR_INVALID_PARAM, "worker or info_p is NULL");
     worker = weft__worker_itself(worker);
+    weft_status_t st = weft__worker_check_own(worker);
+    if (st < 0) return st;
     if (index >= N_CALIBRATIONS) return WEFT_ERR_NOT_FOUND;
     weft_calibration_info_t info = {.value = (double)worker->calibration.value[index],
                                     .origin = origins[worker->calibration.origin]};

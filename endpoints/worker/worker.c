@@ -596,6 +596,8 @@ weft_status_t weft_worker_transport_sized(size_t info_size, weft_worker_t *worke
                                           weft_transport_info_t *info_p) {
     if (!worker || !info_p) return weft__fail(WEFT_ERR_INVALID_PARAM, "worker or info_p is NULL");
     worker = weft__worker_itself(worker);
+    weft_status_t st = weft__worker_check_own(worker);
+    if (st < 0) return st;
     if (index >= worker->n_ifaces) return WEFT_ERR_NOT_FOUND;
     const struct iface *iface = worker->iface[index];
     const weft_transport_info_t info = {

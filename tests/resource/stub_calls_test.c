@@ -38,6 +38,11 @@ static void worker_answers(void *object, int wanted) {
     weft_mem_params_t stub_mem = {.associated = 1};
     weft_team_params_t stub_team = {.associated = 1};
     weft_worker_info_t described;
+    weft_transport_info_t transport;
+    weft_protocol_info_t protocol;
+    weft_calibration_info_t cost;
+    weft_memory_info_t domain;
+    const char *name, *why;
     len = sizeof bytes;
     ANSWERS(weft_worker_address(w, bytes, &len));
     ANSWERS(weft_worker_progress(w, 0));
@@ -53,6 +58,11 @@ static void worker_answers(void *object, int wanted) {
     ANSWERS(weft_worker_flush_wait(w));
     ANSWERS(weft_worker_flush_remote_wait(w));
     ANSWERS(weft_worker_describe(w, &described));
+    ANSWERS(weft_worker_transport(w, 0, &transport));
+    ANSWERS(weft_worker_unopened(w, 0, &name, &why));
+    ANSWERS(weft_worker_protocol(w, 0, 0, &protocol));
+    ANSWERS(weft_worker_calibration(w, 0, &cost));
+    ANSWERS(weft_worker_memory(w, 0, &domain));
     ANSWERS(weft_worker_fence(w));
     ANSWERS(weft_connect(w, "tcp://127.0.0.1:1", NULL, &ep));
     ANSWERS(weft_connect(w, NULL, &stub_ep, &ep));
