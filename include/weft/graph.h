@@ -51,13 +51,17 @@ typedef struct weft_task_call {
 typedef weft_status_t (*weft_task_fn)(weft_task_call_t *call);
 
 typedef struct weft_graph_params {
-    /* threads of the graph's own; 0: one less than the processors that it may use, 1 at least */
+    /* threads of the graph's own, 4,096 at most; 0: one less than the processors that it may use, 1
+     * at least */
     uint32_t n_threads;
-    int pin;   /* not 0: thread i is bound to the i-th processor that the caller may use */
+    /* not 0: thread i is bound to the i-th processor that the caller may use; beyond the last it
+     * begins again with the first */
+    int pin;
     int trace; /* not 0: note when and where each task ran */
     /*
-     * Optional. `done` of `total` tasks have ended. Called on any thread of the graph, by one at a
-     * time, with growing numbers; the last call has done == total.
+     * Optional. `done` of `total` tasks have ended. Called on any thread that runs tasks, by one at
+     * a time, with growing numbers; the last call has done == total. With a team they are the tasks
+     * that this member runs.
      */
     void (*on_progress)(uint32_t done, uint32_t total, void *arg);
     void *arg;
@@ -95,7 +99,8 @@ typedef struct weft_graph_params {
 } weft_graph_params_t;
 
 /* Creates a graph without tasks, and its threads. `params` may be NULL. Errors: INVALID_PARAM;
- * NO_MEMORY, also if a thread cannot be created. */
+ * NO_MEMORY, also if a thread cannot be created; with a team BUSY before it is ready, and the
+ * status that it failed with. */
 #define weft_graph_create(...) weft_graph_create_sized(sizeof(weft_graph_params_t), __VA_ARGS__)
 WEFT_API weft_status_t weft_graph_create_sized(size_t params_size,
                                                const weft_graph_params_t *params,
@@ -175,12 +180,14 @@ WEFT_API weft_status_t weft_graph_register(const char *name, weft_task_fn fn);
 
 /*
  * Runs all tasks, each once. A graph can run again; results are overwritten then. `done`, not NULL,
- * is called once: in the turn of `worker`, or on a thread of the graph if that is NULL. On the
- * latter it must not destroy the graph. Its status: OK; the error of the first task that failed;
- * CANCELLED; TIMED_OUT (weft_graph_set_deadline); with a team also PEER_FAILED. After an error the
- * tasks that have not begun are skipped.
+ * is called once: in the turn of `worker`. If that is NULL, it is called in the turn of the team's
+ * worker, or without a team on a thread of the graph, where it must not destroy the graph. Its
+ * status: OK; the error of the first task that failed; CANCELLED; TIMED_OUT
+ * (weft_graph_set_deadline); with a team also PEER_FAILED, and those of collectives
+ * (weft/collective.h). After an error the tasks that have not begun are skipped.
  *
- * Returns WEFT_IN_PROGRESS. Errors: INVALID_PARAM; BUSY; NO_MEMORY; FORKED.
+ * Returns WEFT_IN_PROGRESS. Errors: INVALID_PARAM; BUSY; NO_MEMORY; FORKED; with a team those of
+ * collectives.
  */
 WEFT_API weft_status_t weft_graph_run(weft_graph_t *graph, weft_worker_t *worker, weft_done_fn done,
                                       void *arg);
@@ -218,15 +225,17 @@ WEFT_API weft_task_t weft_graph_failed(const weft_graph_t *graph, const char **n
                                        weft_status_t *status_p);
 
 /*
- * Writes the last run as a trace in JSON, which Perfetto and Chrome read: one row a thread. Errors:
- * UNSUPPORTED without weft_graph_params_t.trace; BUSY; IO; NO_FDS.
+ * Writes the last run as a trace in JSON, which Perfetto and Chrome read: one row a thread. With a
+ * team it has the tasks that this member ran. Errors: UNSUPPORTED without
+ * weft_graph_params_t.trace; BUSY; IO; NO_FDS.
  */
 WEFT_API weft_status_t weft_graph_write_trace(const weft_graph_t *graph, const char *path);
 
 /*
  * The chain of tasks of the last run whose times, added up, are the largest: no number of threads
  * makes the graph faster than `*ns_p`. `*n_p` holds the room in `tasks` and receives the number.
- * Errors: TRUNCATED if there are more; UNSUPPORTED without a trace; BUSY.
+ * With a team the tasks of other members count as 0. Errors: TRUNCATED if there are more;
+ * UNSUPPORTED without a trace; BUSY.
  */
 WEFT_API weft_status_t weft_graph_critical_path(const weft_graph_t *graph, weft_task_t *tasks,
                                                 uint32_t *n_p, uint64_t *ns_p);

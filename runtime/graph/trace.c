@@ -7,9 +7,11 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 static weft_status_t check_trace(const weft_graph_t *graph) {
     if (!graph) return weft__fail(WEFT_ERR_INVALID_PARAM, "graph: NULL");
+    if (graph->pid != getpid()) return weft__fail(WEFT_ERR_FORKED, "the graph is the parent's");
     if (!graph->params.trace)
         return weft__fail(WEFT_ERR_UNSUPPORTED, "the graph was created without a trace");
     return atomic_load(&graph->running) ? weft__fail(WEFT_ERR_BUSY, "the graph runs") : WEFT_OK;
@@ -93,9 +95,9 @@ weft_status_t weft_graph_critical_path(const weft_graph_t *graph, weft_task_t *t
         if (last == WEFT_NO_TASK || chain[i].ns > chain[last].ns) last = i;
     }
     uint32_t len = last == WEFT_NO_TASK ? 0 : chain[last].len, room = *n_p;
-    *ns_p = last == WEFT_NO_TASK ? 0 : chain[last].ns;
     *n_p = len;
     st = len > room ? weft__fail(WEFT_ERR_TRUNCATED, "the chain has %u tasks", len) : WEFT_OK;
+    if (st == WEFT_OK) *ns_p = last == WEFT_NO_TASK ? 0 : chain[last].ns;
     for (uint32_t i = len; st == WEFT_OK && i > 0; last = chain[last].before) tasks[--i] = last;
     talloc_free(chain);
     return st;

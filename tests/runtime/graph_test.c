@@ -7,6 +7,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 #include <weft/weft.h>
@@ -461,8 +462,23 @@ TEST(the_longest_chain_is_found) {
     CHECK_EQ(weft_graph_run_wait(graph), WEFT_OK);
     CHECK_EQ(weft_graph_critical_path(graph, path, &n, &ns), WEFT_OK);
     CHECK(n == 2 && path[0] == slow && path[1] == end && ns >= 400000000);
+    ns = 7;
     CHECK_EQ(weft_graph_critical_path(graph, path, &one, &ns), WEFT_ERR_TRUNCATED);
-    CHECK_EQ(one, 2);
+    CHECK(one == 2 && ns == 7);
+    weft_graph_destroy(graph);
+}
+
+TEST(a_forked_child_gets_nothing_of_a_run) {
+    weft_graph_t *graph = graph_of(1);
+    uint64_t ns;
+    uint32_t n = 0;
+    int status;
+    pid_t child = fork();
+    if (child == 0)
+        _exit(weft_graph_critical_path(graph, NULL, &n, &ns) != WEFT_ERR_FORKED ||
+              weft_graph_write_trace(graph, "/dev/null") != WEFT_ERR_FORKED);
+    CHECK_EQ(waitpid(child, &status, 0), child);
+    CHECK_EQ(status, 0);
     weft_graph_destroy(graph);
 }
 
