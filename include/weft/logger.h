@@ -34,7 +34,8 @@ typedef struct weft_logger_params {
     const char *path;
     weft_log_fn fn; /* `room` is the logger's name */
     void *arg;
-    const char *name; /* stands in each line; copied; NULL: the program's name */
+    /* stands in each line; 31 bytes of it are copied; NULL: the program's name */
+    const char *name;
 } weft_logger_params_t;
 
 /*
@@ -48,9 +49,9 @@ typedef struct weft_logger_params {
 WEFT_API weft_status_t weft_logger_create_sized(size_t params_size, const weft_view_t *view,
                                                 const weft_logger_params_t *params,
                                                 weft_logger_t **logger_p);
-/* Writes a line, by one write(2), so that lines of one process are whole. A text of more than 4,000
- * bytes is cut. journald gets a text of several lines as one message. A NULL logger writes nothing.
- * Any thread. */
+/* Writes a line, by one write(2) of at most PIPE_BUF bytes, so that lines are whole, also of
+ * several processes in one file or pipe. A text of more than 4,000 bytes is cut. journald gets a
+ * text of several lines as one message. A NULL logger writes nothing. Any thread. */
 WEFT_API void weft_logger_write(weft_logger_t *logger, weft_log_level_t level, const char *format,
                                 ...) __attribute__((format(printf, 3, 4)));
 /* Whether a line of this level would be written by this process. Any thread. */

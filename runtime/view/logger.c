@@ -14,7 +14,9 @@
 #include <unistd.h>
 #include <weft/logger.h>
 
-enum { LINE = 4096 };
+/* Of a text, with its end. A line has at most PIPE_BUF bytes then, so that those of several
+ * processes in one pipe are whole. */
+enum { LINE = 4000 + 1 };
 
 struct weft_logger {
     weft_logger_sink_t sink;

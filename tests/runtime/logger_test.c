@@ -1,6 +1,7 @@
 /* Loggers: who writes, what is dropped, and that lines are whole. */
 #include "../harness.h"
 #include <fcntl.h>
+#include <limits.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -53,6 +54,28 @@ TEST(a_null_logger_writes_nothing) {
     CHECK_EQ(collected[0], 0);
     weft_logger_destroy(logger);
     weft_logger_destroy(NULL);
+}
+
+/* Writes of at most PIPE_BUF bytes to one pipe do not mix. */
+TEST(the_longest_line_is_one_write_of_a_pipe) {
+    static char text[5001], line[8192];
+    int out[2];
+    weft_logger_t *logger;
+    memset(text, 'x', sizeof text - 1);
+    CHECK_EQ(pipe(out), 0);
+    char path[32];
+    snprintf(path, sizeof path, "/dev/fd/%d", out[1]);
+    weft_logger_params_t params = {
+        .sink = WEFT_LOGGER_FILE, .path = path, .name = "a name of thirty-one characters"};
+    CHECK_EQ(weft_logger_create(NULL, &params, &logger), WEFT_OK);
+    weft_logger_write(logger, WEFT_LOG_ERROR, "%s", text);
+    ssize_t n = read(out[0], line, sizeof line);
+    CHECK(n > 4000 && n <= PIPE_BUF);
+    CHECK_EQ(line[n - 1], '\n');
+    CHECK_EQ(strspn(strchr(line, 'x'), "x"), 4000);
+    weft_logger_destroy(logger);
+    close(out[0]);
+    close(out[1]);
 }
 
 enum { WRITERS = 4, LINES = 200, LONG = 3000 };
