@@ -73,7 +73,10 @@ typedef struct weft_view_params {
  * there until on_ready.
  *
  * Errors: INVALID_PARAM; NOT_FOUND if the engine's library or environment is not there; UNSUPPORTED
- * for an unknown engine; what weft_team_create reports.
+ * for an unknown engine, and for an Open MPI that needs another start (the causes name it); ADDRESS
+ * for a store whose name is not found; EXISTS, NO_FDS or IO if rank 0 cannot listen there; CLOSED
+ * if MPI is finalized; IO for an error of MPI or PMIx; what weft_team_create reports; without
+ * params->worker also what weft_context_create and weft_worker_create report.
  */
 #define weft_view_create(...) weft_view_create_sized(sizeof(weft_view_params_t), __VA_ARGS__)
 WEFT_API weft_status_t weft_view_create_sized(size_t params_size, const weft_view_params_t *params,
@@ -133,8 +136,8 @@ WEFT_API weft_status_t weft_view_mpi_comm(const weft_view_t *view, void *comm_p,
  *
  * The new view holds a reference of `view`, and uses its worker and its engine.
  *
- * Returns WEFT_OK; on_ready reports the outcome. Errors: BUSY before `view` is ready, and those of
- * collectives (weft/collective.h).
+ * Returns WEFT_OK; on_ready reports the outcome. A part that it brings with an error must still be
+ * released. Errors: BUSY before `view` is ready, and those of collectives (weft/collective.h).
  */
 typedef struct weft_view_split_params {
     uint32_t colour, key;
@@ -171,7 +174,7 @@ typedef struct weft_finalizer weft_finalizer_t;
 typedef weft_status_t (*weft_finalizer_fn)(weft_finalizer_t *finalizer, void *arg);
 
 typedef struct weft_finalizer_params {
-    const char *name;     /* for errors; copied */
+    const char *name;     /* for errors; 63 bytes of it are copied */
     uint32_t deadline_ms; /* of one that is in progress; 0: 10 s. Then the next one runs */
 } weft_finalizer_params_t;
 

@@ -105,7 +105,8 @@ WEFT_API weft_status_t weft_view_gather_objects(weft_view_t *view, const weft_re
                                                 const weft_serializer_t *serializer,
                                                 const void *object, void *const *objects,
                                                 const weft_op_t *op);
-/* Copies the object of the owner of `from` to every process's `object`, likewise. */
+/* Copies the object of the owner of `from` to every process's `object`, likewise. `object` is
+ * borrowed until completion where it is filled in. */
 WEFT_API weft_status_t weft_view_bcast_object(weft_view_t *view, const weft_resource_set_t *from,
                                               const weft_serializer_t *serializer, void *object,
                                               const weft_op_t *op);

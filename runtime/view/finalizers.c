@@ -1,6 +1,7 @@
 /* The port of the finalizers' machine. */
 #include "finalizers.h"
 
+#include <base/check.h>
 #include <base/compiler.h>
 #include <reactor/reactor.h>
 #include <string.h>
@@ -39,6 +40,7 @@ weft_status_t weft__finalizers_push(struct finalizers *f, const void *parent, we
 }
 
 weft_status_t weft__finalizers_remove(struct finalizers *f, weft_finalizer_t *finalizer) {
+    if (!finalizer) REFUSE("finalizer", "NULL");
     list_for_each(node, &f->stack) {
         if (node != &finalizer->of) continue;
         list_remove(node);

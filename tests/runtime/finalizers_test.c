@@ -69,6 +69,7 @@ TEST(one_that_is_taken_back_does_not_run) {
     weft_finalizer_t *finalizer;
     weft_view_push_finalizer(view, append, "a", NULL, NULL);
     weft_view_push_finalizer(view, append, "b", NULL, &finalizer);
+    CHECK_EQ(weft_view_remove_finalizer(view, NULL), WEFT_ERR_INVALID_PARAM);
     CHECK_EQ(weft_view_remove_finalizer(view, finalizer), WEFT_OK);
     weft_view_release_wait(view);
     CHECK_EQ(strcmp(log, "a"), 0);
