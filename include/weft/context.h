@@ -59,10 +59,10 @@ typedef struct weft_context_params {
  * Any thread. Several threads may use one context. Each worker belongs to one thread.
  *
  * Errors: INVALID_PARAM for a value or line that does not parse, and for a number outside its
- * setting's range (weft_context_setting; weft_status_describe names it); NOT_FOUND if `file` is set
- * and does not exist; IO if it cannot be read, and NO_FDS or NO_MEMORY if the process lacks what
- * that takes. Every function with a params struct returns INVALID_PARAM for a non-zero field that
- * this version does not know.
+ * setting's range (weft_context_setting; weft_status_describe names it); NOT_FOUND if `file`, or
+ * else $WEFT_CONFIG, names a file that does not exist; IO if it cannot be read, and NO_FDS or
+ * NO_MEMORY if the process lacks what that takes. Every function with a params struct returns
+ * INVALID_PARAM for a non-zero field that this version does not know.
  */
 #define weft_context_create(...) \
     weft_context_create_sized(sizeof(weft_context_params_t), __VA_ARGS__)

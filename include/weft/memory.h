@@ -69,7 +69,7 @@ typedef struct weft_mem_params {
     void *arg;
     /*
      * Exposes the region for large messages between processes of one host. Allocated and imported
-     * memory only; otherwise it has no effect.
+     * memory only; otherwise it has no effect. INVALID_PARAM without WEFT_MEM_READ.
      *
      * With WEFT_MEM_READ, a receiver may read a large message directly from the region, without an
      * intermediate copy. The receiver's library gets a key to read the whole region. Every receiver
@@ -130,7 +130,8 @@ WEFT_API weft_status_t weft_mem_alloc_sized(size_t params_size, weft_worker_t *w
  * Registers memory of the program as a region. Several workers may register the same memory: a key
  * serves the peers of the worker whose region it is. It must stay mapped until the release has
  * completed. Peers on this host put and get in a region of device memory by copies of the CUDA
- * driver. Other operations of peers are messages (docs/cuda.md). Errors as of weft_mem_alloc.
+ * driver. Other operations of peers are messages (docs/cuda.md). Errors as of weft_mem_alloc;
+ * UNSUPPORTED also for device memory of another CUDA context than the worker was given.
  */
 #define weft_mem_register(...) weft_mem_register_sized(sizeof(weft_mem_params_t), __VA_ARGS__)
 WEFT_API weft_status_t weft_mem_register_sized(size_t params_size, weft_worker_t *worker,
@@ -150,7 +151,7 @@ WEFT_API weft_status_t weft_mem_import_sized(size_t params_size, weft_worker_t *
 /*
  * Returns a descriptor of an allocated or imported region, to be sent to another process, and the
  * region's offset in it. The descriptor belongs to the caller and is CLOEXEC. Errors: UNSUPPORTED
- * for registered memory; NO_FDS.
+ * for registered memory; NO_FDS; BUSY as of weft_mem_describe.
  */
 WEFT_API weft_status_t weft_mem_export(const weft_mem_t *mem, int *fd_p, uint64_t *offset_p);
 
@@ -201,7 +202,7 @@ typedef enum weft_mem_advice {
 /*
  * Advises the kernel about bytes [offset, offset + len) of the region. Advice that the kernel does
  * not support is ignored silently. Errors: INVALID_PARAM; IO if the content of a memfd could not be
- * discarded (one imported read-only); UNSUPPORTED for device memory.
+ * discarded (one imported read-only); UNSUPPORTED for device memory; BUSY as of weft_mem_describe.
  */
 WEFT_API weft_status_t weft_mem_advise(weft_mem_t *mem, size_t offset, size_t len,
                                        weft_mem_advice_t advice);
@@ -224,7 +225,7 @@ WEFT_API weft_status_t weft_mem_describe_sized(size_t info_size, const weft_mem_
 /*
  * Describes the memory at a pointer: type, base and length of its mapping (of its allocation, on a
  * device), node. `page` is 0 on a device. Any thread. Errors: NOT_FOUND if nothing is mapped there;
- * IO.
+ * NO_FDS; IO.
  */
 #define weft_mem_detect(...) weft_mem_detect_sized(sizeof(weft_mem_info_t), __VA_ARGS__)
 WEFT_API weft_status_t weft_mem_detect_sized(size_t info_size, const void *at,
@@ -242,7 +243,7 @@ WEFT_API weft_status_t weft_mem_detect_sized(size_t info_size, const void *at,
  * NULL is ignored there.
  * Unused registrations stay in the cache; the oldest leave beyond the settings memory.cache_regions
  * and memory.cache_bytes. Errors: INVALID_PARAM, also for WEFT_MEM_ATOMIC_DEVICE, because
- * registrations are shared; NO_MEMORY; CLOSED if the worker is closing.
+ * registrations are shared; those of weft_mem_register.
  */
 WEFT_API weft_status_t weft_mem_get(weft_worker_t *worker, void *base, size_t len, unsigned rights,
                                     weft_mem_t **mem_p);
@@ -293,11 +294,13 @@ WEFT_API weft_status_t weft_rkey_unpack(weft_ep_t *ep, const void *key, size_t l
 WEFT_API void weft_rkey_release(weft_rkey_t *rkey);
 
 /*
- * Returns the address of `remote` in this process, if the region is mapped here. Plain loads and
- * stores are allowed until the owner revokes the key, which this worker's progress detects.
+ * Returns the address of `remote` in this process, if the region is mapped here. Plain loads, and
+ * with WEFT_MEM_WRITE plain stores, are allowed until the owner revokes the key, which this
+ * worker's progress detects.
  *
- * Errors: UNSUPPORTED if it is not mapped, or if the endpoint is not ready (on_ready); BUSY while
- * it is being opened: try again after progress.
+ * Errors: INVALID_PARAM for an address outside the region; UNSUPPORTED if it is not mapped, or if
+ * the endpoint is not ready (on_ready); BUSY while it is being opened: try again after progress;
+ * the key's status (weft_rkey_info_t), such as REVOKED.
  */
 WEFT_API weft_status_t weft_rkey_pointer(weft_rkey_t *rkey, uint64_t remote, void **at_p);
 

@@ -81,7 +81,8 @@ typedef struct weft_remote {
  * either array may be empty: WEFT_OK.
  *
  * Errors: also TOO_BIG for more than 16 Mi pieces on one side; BUSY if the registration of a local
- * piece is being released.
+ * piece is being released; UNSUPPORTED for op->completion if the pieces make more than 64
+ * operations and a local one is device memory.
  */
 WEFT_API weft_status_t weft_put_pieces(weft_ep_t *ep, const weft_local_t *local, size_t n_local,
                                        const weft_remote_t *remote, size_t n_remote,
@@ -125,7 +126,7 @@ WEFT_API weft_status_t weft_ep_fence(weft_ep_t *ep);
 /*
  * A flush or a fence of all endpoints of the worker (weft_ep_flush, weft_ep_fence). A flush with
  * WEFT_FLUSH_REMOTE waits until all operations are performed. A lost endpoint makes the flush end
- * with that endpoint's status. Errors of the call: none but those of every function (weft/base.h).
+ * with that endpoint's status; the call returns it if nothing has to be waited for.
  */
 WEFT_API weft_status_t weft_worker_flush(weft_worker_t *worker, const weft_op_t *op);
 WEFT_API weft_status_t weft_worker_fence(weft_worker_t *worker);
