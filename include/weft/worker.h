@@ -20,8 +20,8 @@ typedef struct weft_ep weft_ep_t;
  *
  * The following functions skip the check and may be called from any thread:
  * - weft_worker_now, weft_worker_counter, weft_worker_count, weft_worker_trace;
- * - those that describe an object for its whole life: weft_worker_describe, _transport, _protocol
- *   and _calibration, weft_ep_worker, weft_listener_uri, a team's rank and size;
+ * - those that describe an object for its whole life: weft_worker_describe, _transport, _unopened,
+ *   _protocol and _calibration, weft_ep_worker, weft_listener_uri, a team's rank and size;
  * - the program's own pointer: weft_ep_set_user, weft_ep_user.
  *
  * A child that is forked within a callback must exec or _exit there. If it returns from the
