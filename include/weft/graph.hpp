@@ -68,7 +68,7 @@ class graph {
      * Adds function(const In &...), which is called with the results of `inputs` when they are
      * done, on any thread. It is called again in each run. Over a view, the process that makes the
      * largest input runs it. UNSUPPORTED there for inputs and results that are not trivially
-     * copyable.
+     * copyable, or are aligned to more than 16 bytes.
      */
     template <class F, class... In> auto add(F function, const task<In> &...inputs) {
         return add_task({}, std::move(function), inputs...);

@@ -3,8 +3,9 @@
  * lengths and callbacks. Everything blocks, as the _wait functions of weft/view.h do. Errors are
  * thrown as weft::error.
  *
- * An object of any type is sent that weft::serializer knows: trivially copyable types, std::string,
- * vectors of such, and types for which a program specializes it.
+ * An object of any type is sent that weft::serializer knows: trivially copyable types with a
+ * default constructor, std::string, vectors of such (not of bool), and types for which a program
+ * specializes it.
  */
 #ifndef WEFT_VIEW_HPP
 #define WEFT_VIEW_HPP
