@@ -569,7 +569,7 @@ TEST(a_split_of_a_segment_ends_at_once_though_a_member_closes_the_new_team_early
 
 /* The first member is driven by the test, the second by a thread, whose callbacks are polled. */
 static struct crew held;
-static atomic_int n_made, n_closed, made_first;
+static atomic_int n_made, n_closed, made_first, n_splitting, n_closing;
 
 static void on_held_made(weft_team_t *team, weft_status_t status, void *arg) {
     n_made++;
@@ -582,10 +582,12 @@ static void on_held_closed(weft_status_t status, void *arg) {
 static void split_held(void *arg) {
     weft_team_params_t params = {.on_ready = on_held_made};
     CHECK_EQ(weft_team_split(held.rank[1].team, 0, 0, &params), WEFT_OK);
+    n_splitting++;
 }
 static void close_held(void *arg) {
     CHECK_EQ(weft_team_close(held.rank[1].team, &(weft_op_t){.done = on_held_closed}),
              WEFT_IN_PROGRESS);
+    n_closing++;
 }
 
 static void turn_for(double seconds) {
@@ -598,24 +600,30 @@ TEST(a_parent_that_is_closed_stays_until_its_split_is_notified) {
     weft_thread_params_t polled = {.callbacks = WEFT_CALLBACKS_POLLED};
     weft_worker_params_t params = {.transports = "self,shm", .thread_mode = WEFT_THREAD_MULTIPLE};
     struct part first;
-    n_made = n_closed = made_first = 0;
+    n_made = n_closed = made_first = n_splitting = n_closing = 0;
     crew_workers(&held, 2, "self,shm", NULL, 0);
     weft_worker_destroy(held.rank[1].worker);
     CHECK_EQ(weft_worker_create(held.context, &params, &held.rank[1].worker), WEFT_OK);
     crew_teams(&held);
     weft_worker_t *second = held.rank[1].worker;
     CHECK_EQ(weft_worker_start_thread(second, &polled), WEFT_OK);
+    double end = test_now() + 20;
+    /* The second begins, so that what it gathers has not come within the call. */
     CHECK_EQ(weft_worker_post(second, split_held, NULL), WEFT_OK);
+    while (!n_splitting && test_now() < end) turn_for(0.001);
     CHECK_EQ(split(&held.rank[0], 0, 0, 1000, &first), WEFT_OK);
     turn_for(0.2);
     CHECK_EQ(weft_worker_post(second, close_held, NULL), WEFT_OK);
+    while (!n_closing && test_now() < end) turn_for(0.001);
     turn_for(0.2);
-    double end = test_now() + 20;
     while (!(n_closed && n_made && first.calls) && test_now() < end) {
         weft_worker_progress(second, 0);
         turn_for(0.001);
     }
-    CHECK(n_closed == 1 && n_made == 1 && first.calls == 1 && first.status < 0);
+    CHECK_EQ(n_closed, 1);
+    CHECK_EQ(n_made, 1);
+    CHECK_EQ(first.calls, 1);
+    CHECK(first.status < 0);
     if (first.team) CHECK_EQ(weft_team_close(first.team, NULL), WEFT_IN_PROGRESS);
     CHECK_EQ(made_first, 1);
     CHECK_EQ(weft_worker_stop_thread(second), WEFT_OK);

@@ -144,7 +144,7 @@ TEST_WIRES(more_unexpected_bytes_than_granted_are_a_quota_error) {
     honest_is_matched(&raw);
     fresh(transport);
     /* Offers count too, 64 each, however much they promise. */
-    struct wire_rts rts = {.ep = raw.half, .request = 1, .kind = WIRE_OFFER_TAG, .len = UINT64_MAX};
+    struct wire_rts rts = {.ep = raw.half, .request = 1, .kind = WIRE_OFFER_TAG, .len = INT64_MAX};
     uint8_t offer[WIRE_RTS_HEAD];
     for (int i = 0; i < 64; i++) {
         rts.request = (uint32_t)i + 1;

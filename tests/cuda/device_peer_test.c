@@ -436,11 +436,18 @@ TEST(without_a_stream_it_goes_by_the_host) {
     gpu.context = before;
 }
 
-/* While a device works, a cancel waits for it: then the memory is the program's. */
-TEST(a_cancel_waits_for_devices_at_work) {
-    void (*hold)(bool) = NULL;
+/* Stops the device, and lets it go on. */
+typedef void (*hold_fn)(bool on);
+static hold_fn find_hold(void) {
+    hold_fn hold = NULL;
     if (gpu_has_kernels()) *(void **)&hold = dlsym(RTLD_DEFAULT, "double_hold");
     if (!hold) SKIP("only the double of the CUDA driver stops at will");
+    return hold;
+}
+
+/* While a device works, a cancel waits for it: then the memory is the program's. */
+TEST(a_cancel_waits_for_devices_at_work) {
+    hold_fn hold = find_hold();
     struct crew c;
     weft_request_t *request = NULL;
     up(&c, 3);
@@ -465,9 +472,7 @@ TEST(a_cancel_waits_for_devices_at_work) {
 
 /* So does a close of the team, and it ends. */
 TEST(a_close_waits_for_devices_at_work) {
-    void (*hold)(bool) = NULL;
-    if (gpu_has_kernels()) *(void **)&hold = dlsym(RTLD_DEFAULT, "double_hold");
-    if (!hold) SKIP("only the double of the CUDA driver stops at will");
+    hold_fn hold = find_hold();
     struct crew c;
     up(&c, 3);
     hold(true);
@@ -493,13 +498,9 @@ TEST(a_close_waits_for_devices_at_work) {
 TEST(a_worker_does_not_poll_a_device_at_work) {
     enum { TURNS = 500 };
     struct crew c;
-    void (*hold)(bool) = NULL;
-    const unsigned *queries = NULL;
-    if (gpu_has_kernels()) {
-        *(void **)&hold = dlsym(RTLD_DEFAULT, "double_hold");
-        queries = dlsym(RTLD_DEFAULT, "double_queries");
-    }
-    if (!hold || !queries) SKIP("only the double of the CUDA driver counts");
+    hold_fn hold = find_hold();
+    const unsigned *queries = dlsym(RTLD_DEFAULT, "double_queries");
+    CHECK(queries != NULL);
     up(&c, 2);
     hold(true);
     for (uint32_t r = 0; r < 2; r++) expect_outcome(&c.rank[r]);
@@ -538,9 +539,7 @@ TEST(a_deadline_passes_before_all_have_come) {
 
 /* The kernels of the others run on when a member goes, and no memory is returned before. */
 TEST(a_member_dies_while_devices_work) {
-    void (*hold)(bool) = NULL;
-    if (gpu_has_kernels()) *(void **)&hold = dlsym(RTLD_DEFAULT, "double_hold");
-    if (!hold) SKIP("only the double of the CUDA driver stops at will");
+    hold_fn hold = find_hold();
     struct crew c;
     up(&c, 3);
     hold(true);

@@ -306,6 +306,25 @@ class Alarm(Exception):
     """What a handler of a signal raises."""
 
 
+def refused(calls):
+    """How many of them raise WrongThreadError on this thread."""
+    count = 0
+    for call in calls:
+        try:
+            call()
+        except weft.WrongThreadError:
+            count += 1
+    return count
+
+
+def refused_elsewhere(calls):
+    counts = []
+    thread = threading.Thread(target=lambda: counts.append(refused(calls)))
+    thread.start()
+    thread.join()
+    return counts[0]
+
+
 class Plain(unittest.TestCase):
     """Without asyncio."""
 
@@ -472,35 +491,15 @@ print(woken)
 
     def test_another_thread_may_not_use_the_worker(self):
         with weft.Worker() as worker:
-            said = []
-
-            def use():
-                try:
-                    worker.address()
-                except weft.WrongThreadError as error:
-                    said.append(error)
-
-            thread = threading.Thread(target=use)
-            thread.start()
-            thread.join()
-            self.assertEqual(len(said), 1)
+            self.assertEqual(refused_elsewhere([worker.address]), 1)
 
     def test_another_thread_may_not_close_a_listener(self):
         with weft.Worker() as worker:
-            accepted, refused = [], []
+            accepted = []
             listener = worker.listen(accepted.append)
-
-            def use():
-                try:
-                    listener.close()
-                except weft.WrongThreadError as error:
-                    refused.append(error)
-
-            thread = threading.Thread(target=use)
-            thread.start()
-            thread.join()
-            self.assertEqual((len(refused), listener.closed), (1, False))
             uri = listener.uri
+            self.assertEqual(refused_elsewhere([listener.close]), 1)
+            self.assertFalse(listener.closed)
             worker.run(worker.connect(uri))
             self.assertEqual(len(accepted), 1)
             listener.close()
@@ -510,22 +509,14 @@ print(woken)
     def test_another_thread_may_not_drive_a_worker_whose_own_thread_is_in_the_library(self):
         with weft.Worker(unlock=True) as worker:
             view = worker.run(weft.view.open(worker))
-            refused = []
-
-            def use():
-                for call in [worker.progress, worker.spin, worker.wait, lambda: view.at(0)] * 10:
-                    try:
-                        call()
-                    except weft.WrongThreadError as error:
-                        refused.append(error)
-
+            calls, counts = [worker.progress, worker.spin, worker.wait, lambda: view.at(0)], []
             worker.polls = True
-            thread = threading.Timer(0.02, use)
+            thread = threading.Timer(0.02, lambda: counts.append(refused(calls * 10)))
             thread.start()
             with self.assertRaises(weft.TimedOutError):
                 worker.tag_recv(bytearray(1), 5, 2**64 - 1, 500)
             thread.join()
-            self.assertEqual(len(refused), 40)
+            self.assertEqual(counts, [40])
             worker.run(view.release())
 
     def test_threads_each_with_a_loop_and_a_worker(self):
