@@ -110,9 +110,20 @@ void double_read(void *to, const void *device, size_t len) {
     memcpy(to, double_alias((pointer)(uintptr_t)device, len), len);
 }
 
+/* Memory that was unmapped while it was registered, as in a context that broke, is not there any
+ * more. A device's memory may come to lie there; the driver's own has addresses of its own. */
+static void forget_unmapped(const struct allocation *made) {
+    for (int i = 0; i < MOST; i++) {
+        struct allocation *a = &allocation[i];
+        bool meets = a->device < made->device + made->len && made->device < a->device + a->len;
+        if (a->registered && meets) memset(a, 0, sizeof *a);
+    }
+}
+
 static struct allocation *new_allocation(struct allocation made) {
     pthread_mutex_lock(&table);
     struct allocation *a = NULL;
+    if (!made.host) forget_unmapped(&made);
     for (int i = 0; i < MOST && !a; i++)
         if (!allocation[i].len) a = &allocation[i];
     made.buffer_id = ++n_buffers;
