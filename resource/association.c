@@ -17,7 +17,7 @@ enum { FIRST_LOOK_NS = 50000, LAST_LOOK_NS = 16000000 };
 
 /* ---- the machines' effects ------------------------------------------------------------------- */
 
-/* For other threads, which may not look at an association that may end meanwhile. */
+/* For other threads, which may not look at an association, since it may end at any time. */
 static void show_state(const struct association *a) {
     if (a->stub && atomic_load(&a->stub->claim) == a)
         atomic_store(&a->stub->state, fsm_state_name(&a->core.fsm));

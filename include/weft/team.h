@@ -177,7 +177,7 @@ WEFT_API weft_status_t weft_team_agree(weft_team_t *team, uint64_t *flags_p, uin
  * old one do not reach it. `team` must still be closed, after on_ready.
  *
  * Returns WEFT_OK; on_ready reports the outcome, and the handle (NULL: there is none to close). If
- * a member dies meanwhile, or can make no team, the new team may fail at all. When all have their
+ * a member dies during that, or can make no team, the new team may fail at all. When all have their
  * outcome, shrinking may be tried again.
  *
  * Errors of the call: INVALID_PARAM; NO_MEMORY; BUSY as of weft_team_agree.

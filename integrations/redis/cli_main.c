@@ -11,7 +11,7 @@
  *                        times; checks that each get saw the set before it; prints how many
  *   refused KEY          what a client must not do: prints how each is answered
  *   malformed COUNT      requests of random headers and lengths; prints how many, and the endpoints
- *                        that were closed meanwhile
+ *                        that were closed
  */
 #include "weft_redis.h"
 

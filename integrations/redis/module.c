@@ -217,7 +217,7 @@ static bool end_turn(void) {
 }
 
 /*
- * A client that shares memory with the server may change `bytes` meanwhile, so the key is copied
+ * A client that shares memory with the server may change `bytes` at any time, so the key is copied
  * before it is looked at. A worker that closes frees its endpoints without a word; then no GET
  * waits.
  */

@@ -383,7 +383,7 @@ class Endpoint(_core.Endpoint):
                 self._transport._gone(None)
 
     def abort(self) -> None:
-        """Closes at once and discards what was not sent. Needs no loop. A close that has begun goes on as it is."""
+        """Closes at once and discards what was not sent. Needs no loop. It does not shorten a close that has begun."""
         self._close(True, None)
         if self._transport is not None:
             self._transport._gone(None)

@@ -109,7 +109,7 @@ static weft_status_t keep_set(weft_view_t *view, uint32_t rank, const weft_resou
     return WEFT_OK;
 }
 
-/* The program may look at a set that it has meanwhile: what comes is checked first. */
+/* The program may be reading the set that it has, so what comes is checked first. */
 static weft_status_t fetch_into_cache(weft_view_t *view, uint32_t rank) {
     weft_resource_set_t set;
     weft_status_t st = fetch(view, rank, &set);

@@ -445,6 +445,17 @@ static hold_fn find_hold(void) {
     return hold;
 }
 
+/* Members whose device has stopped in the middle of an allreduce. */
+static void up_at_work(struct crew *c, uint32_t n, hold_fn hold) {
+    up(c, n);
+    hold(true);
+    for (uint32_t r = 0; r < n; r++) expect_outcome(&c->rank[r]);
+    for (uint32_t r = 0; r < n; r++)
+        posted(&c->rank[r], weft_allreduce(c->rank[r].team, src[r], dst[r], 100, WEFT_INT32,
+                                           WEFT_SUM, OP_OF(&c->rank[r])));
+    for (int turns = 0; turns < 100; turns++) crew_turn(c);
+}
+
 /* While a device works, a cancel waits for it: then the memory is the program's. */
 TEST(a_cancel_waits_for_devices_at_work) {
     hold_fn hold = find_hold();
@@ -474,13 +485,7 @@ TEST(a_cancel_waits_for_devices_at_work) {
 TEST(a_close_waits_for_devices_at_work) {
     hold_fn hold = find_hold();
     struct crew c;
-    up(&c, 3);
-    hold(true);
-    for (uint32_t r = 0; r < 3; r++) expect_outcome(&c.rank[r]);
-    for (uint32_t r = 0; r < 3; r++)
-        posted(&c.rank[r], weft_allreduce(c.rank[r].team, src[r], dst[r], 100, WEFT_INT32, WEFT_SUM,
-                                          OP_OF(&c.rank[r])));
-    for (int turns = 0; turns < 100; turns++) crew_turn(&c);
+    up_at_work(&c, 3, hold);
     struct rank *me = &c.rank[0];
     CHECK_EQ(weft_team_close(me->team, &(weft_op_t){.done = on_closed, .arg = me}),
              WEFT_IN_PROGRESS);
@@ -501,13 +506,7 @@ TEST(a_worker_does_not_poll_a_device_at_work) {
     hold_fn hold = find_hold();
     const unsigned *queries = dlsym(RTLD_DEFAULT, "double_queries");
     CHECK(queries != NULL);
-    up(&c, 2);
-    hold(true);
-    for (uint32_t r = 0; r < 2; r++) expect_outcome(&c.rank[r]);
-    for (uint32_t r = 0; r < 2; r++)
-        posted(&c.rank[r], weft_allreduce(c.rank[r].team, src[r], dst[r], 100, WEFT_INT32, WEFT_SUM,
-                                          OP_OF(&c.rank[r])));
-    for (int i = 0; i < 100; i++) crew_turn(&c);
+    up_at_work(&c, 2, hold);
     unsigned before = __atomic_load_n(queries, __ATOMIC_RELAXED);
     double from = test_now();
     for (int i = 0; i < TURNS; i++) crew_turn(&c);
@@ -541,14 +540,7 @@ TEST(a_deadline_passes_before_all_have_come) {
 TEST(a_member_dies_while_devices_work) {
     hold_fn hold = find_hold();
     struct crew c;
-    up(&c, 3);
-    hold(true);
-    for (uint32_t r = 0; r < 3; r++) {
-        expect_outcome(&c.rank[r]);
-        posted(&c.rank[r], weft_allreduce(c.rank[r].team, src[r], dst[r], 100, WEFT_INT32, WEFT_SUM,
-                                          OP_OF(&c.rank[r])));
-    }
-    for (int turns = 0; turns < 100; turns++) crew_turn(&c);
+    up_at_work(&c, 3, hold);
     CHECK_EQ(weft_team_revoke(c.rank[2].team), WEFT_OK);
     for (int turns = 0; turns < 100; turns++) crew_turn(&c);
     CHECK_EQ(c.rank[0].outcome_calls + c.rank[1].outcome_calls, 0);

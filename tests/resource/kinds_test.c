@@ -541,14 +541,20 @@ static int engine_arm(void *arg) {
     return e->left > 0;
 }
 
+/* The first worker drives another library by these. */
+static weft_resource_t *two_with_library(struct two *t, weft_events_t events) {
+    two_workers(t, "self", NULL, 0);
+    weft_resource_value_t value = VALUE(WEFT_RES_WORKER_EVENTS, events);
+    weft_resource_t *resource = describe(WEFT_RESOURCE_EVENTS, &value, 1);
+    CHECK_EQ(associate(t->context, WEFT_OBJECT_WORKER, resource, t->a), 0);
+    return resource;
+}
+
 TEST(another_library_makes_progress_by_its_descriptor_in_the_workers_loop) {
     struct two t;
     struct engine engine = {.fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)};
     weft_events_t events = {engine.fd, engine_progress, engine_arm, &engine};
-    two_workers(&t, "self", NULL, 0);
-    weft_resource_value_t value = VALUE(WEFT_RES_WORKER_EVENTS, events);
-    weft_resource_t *resource = describe(WEFT_RESOURCE_EVENTS, &value, 1);
-    CHECK_EQ(associate(t.context, WEFT_OBJECT_WORKER, resource, t.a), 0);
+    weft_resource_t *resource = two_with_library(&t, events);
     UNTIL(&t, engine.armed);
     for (int i = 0; i < 100; i++) two_turn(&t);
     int idle = engine.calls;
@@ -584,10 +590,7 @@ TEST(a_library_that_cannot_be_armed_does_not_keep_the_worker_awake) {
     struct two t;
     struct broken b = {.fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)};
     weft_events_t events = {b.fd, broken_progress, broken_arm, &b};
-    two_workers(&t, "self", NULL, 0);
-    weft_resource_value_t value = VALUE(WEFT_RES_WORKER_EVENTS, events);
-    weft_resource_t *resource = describe(WEFT_RESOURCE_EVENTS, &value, 1);
-    CHECK_EQ(associate(t.context, WEFT_OBJECT_WORKER, resource, t.a), 0);
+    weft_resource_t *resource = two_with_library(&t, events);
     UNTIL(&t, b.calls >= VAIN);
     b.calls = 0;
     for (double until = test_now() + 0.3; test_now() < until;) weft_worker_progress(t.a, 0);

@@ -167,7 +167,7 @@ static void *look_on(void *arg) {
     return NULL;
 }
 
-/* The association comes and goes on its own thread meanwhile. */
+/* The association comes and goes on another thread at the same time. */
 TEST(a_state_may_be_asked_for_by_any_thread) {
     static char memory[4096];
     enum { ROUNDS = 300 };
