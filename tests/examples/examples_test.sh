@@ -170,6 +170,7 @@ test_an_answer_is_the_sum_of_a_whole_round() {
 }
 
 # A server that dies with its 500th question, and another one at its place.
+# A connect that comes before the next server listens is refused, and counted as lost.
 test_a_client_goes_on_with_the_next_server() {
     rm -f "$scratch/told"
     (
@@ -179,7 +180,7 @@ test_a_client_goes_on_with_the_next_server() {
     servers=$!
     wait_for grep -q '^listening at' "$scratch/told"
     has output "$(timeout 60 "$examples/failover-echo" call "$(sed -n 's/^listening at //p' "$scratch/told")" 1000)" \
-        '^1000 answers, 0 wrong; 0 connections survived, 1 endpoints lost$'
+        '^1000 answers, 0 wrong; 0 connections survived, [1-9][0-9]* endpoints lost$'
     kill $servers
 }
 
