@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Comments and documents name files, settings and counters that exist."""
+"""Comments and documents name files, settings and counters that exist, and documents the names of the API."""
 import os
 import re
 import sys
@@ -15,6 +15,8 @@ FILE = re.compile(r"(?<![\w/.<$*-])((?:[a-z_0-9]+/)*[a-z][a-z_0-9]*\.(?:c|h|fsm|
 SETTING = re.compile(r'(?:SETTING|COUNTER)\(\w+, "([^"]+)"')
 # `name.name` in a document, or "name.name" in a comment
 NAMED = re.compile(r"[`\"]([a-z]+\.[a-z_]+)(?:=[^`\"]*)?[`\"]")
+# `weft_name` or `WEFT_NAME`; one that ends in _ begins several
+API = re.compile(r"\b(?:weft_[a-z0-9_]*[a-z0-9]|WEFT_[A-Z0-9_]*[A-Z0-9])\b")
 # the example of a machine, and headers of the system
 ELSEWHERE = re.compile(r"(foo(_\w+)?\.(c|h|fsm)|(cuda|cuda_runtime|ev|mpi|talloc)\.h)$")
 
@@ -49,6 +51,10 @@ def stale(text, files, settings, path="", whole=True):
             yield "setting " + match.group(1)
 
 
+def unknown_api(text, known):
+    return sorted("name " + name for name in set(API.findall(text)) - known)
+
+
 def check(root):
     files = set(paths(root, [name for name in os.listdir(root) if name.endswith(".md")] + ROOMS))
     lists = ("base/settings.def", "base/counters.def")
@@ -57,6 +63,12 @@ def check(root):
     for path in sorted(files):
         for text in prose(path, read(root, path) if path.endswith((".md", ".c", ".h", ".fsm", ".def")) else ""):
             found += ["%s: no %s" % (path, what) for what in stale(text, files, names, path, whole)]
+    if whole:
+        known = set()
+        for path in paths(root, ROOMS + ["bazel", "python"]):
+            known.update(API.findall(read(root, path)) if not path.endswith((".md", ".svg", "stale_names_test.py")) else ())
+        for path in sorted(path for path in files if path.endswith(".md")):
+            found += ["%s: no %s" % (path, what) for what in unknown_api(read(root, path), known)]
     return found
 
 
@@ -69,6 +81,7 @@ def main():
         verdict(not found, "comments_and_documents_name_files_settings_and_counters_that_exist"),
         verdict(list(stale("see base/lists.h", files, names)), "a_missing_file_is_seen"),
         verdict(list(stale("`link.rods=2`", files, names)), "a_missing_setting_is_seen"),
+        verdict(unknown_api("`weft_sent`, `weft_send`", {"weft_send"}) == ["name weft_sent"], "a_missing_name_of_the_api_is_seen"),
         verdict(not list(stale("list.h, base/list.h, `link.rails=2`", files, names)), "what_exists_passes"),
     ]
     sys.exit(0 if all(good) else 1)
