@@ -65,7 +65,7 @@ def check(root):
             found += ["%s: no %s" % (path, what) for what in stale(text, files, names, path, whole)]
     if whole:
         known = set()
-        for path in paths(root, ROOMS + ["bazel", "python"]):
+        for path in paths(root, ROOMS + ["BUILD.bazel", "bazel", "python"]):
             known.update(API.findall(read(root, path)) if not path.endswith((".md", ".svg", "stale_names_test.py")) else ())
         for path in sorted(path for path in files if path.endswith(".md")):
             found += ["%s: no %s" % (path, what) for what in unknown_api(read(root, path), known)]
