@@ -172,17 +172,18 @@ static void timer_fired(struct timer *timer) {
         weft__team_fail(team, WEFT_ERR_TIMED_OUT, team->rank);
         return;
     }
-    note_late(c);
-    show_late(team->registry);
+    if (!c->over) {
+        note_late(c);
+        show_late(team->registry);
+    }
     ask_late(c);
     start_timer(c, 2 * weft__now(team->reactor) - c->begun);
 }
 
-/* The team's own collective has the deadline of its creation. */
+/* The team's own collective has the deadline of its creation, and is not counted as late. */
 weft_status_t weft__late_reserve(struct collective *c, const weft_op_t *op) {
     c->deadline.fire = timer_fired;
-    if (c->over) return WEFT_OK;
-    c->has_limit = c->team->time_limit && !(op && op->deadline_ms);
+    c->has_limit = !c->over && c->team->time_limit && !(op && op->deadline_ms);
     return weft__timer_reserve(c->team->reactor, &c->deadline);
 }
 

@@ -65,11 +65,12 @@ static bool has_place(const struct team_registry *registry, uint64_t sender) {
  * and little. */
 static void adopt_later(struct team_registry *registry, unsigned id, const weft_ep_t *ep,
                         const struct coll_wire *wire, weft_am_t *am) {
-    struct orphan *orphan = NULL;
-    if (id != COLL_WIRE_LEAVE && id != COLL_WIRE_RELEASE && id != COLL_WIRE_LEFT &&
-        in_exchange(registry) && has_place(registry, sender_of(ep)) && am->len <= ORPHAN_BYTES_MOST)
-        orphan = weft__new(registry, struct orphan);
+    bool may = id != COLL_WIRE_LEAVE && id != COLL_WIRE_RELEASE && id != COLL_WIRE_LEFT &&
+               in_exchange(registry) && has_place(registry, sender_of(ep)) &&
+               am->len <= ORPHAN_BYTES_MOST;
+    struct orphan *orphan = may ? weft__new(registry, struct orphan) : NULL;
     if (!orphan) {
+        registry->lost_orphan = registry->lost_orphan || may;
         weft__count(registry->reactor)->coll_dropped++;
         return;
     }
@@ -84,6 +85,7 @@ static void adopt_later(struct team_registry *registry, unsigned id, const weft_
                                    .stream = wire->stream};
     list_init(&orphan->early.of);
     if (am->len && weft_am_retain(am, &orphan->early.data) < 0) {
+        registry->lost_orphan = true;
         talloc_free(orphan);
         return;
     }
@@ -110,6 +112,7 @@ static void notice(weft_team_t *team, uint32_t status, uint32_t blamed, uint32_t
         note_report(team, reported, blamed, from);
         team->status = reported;
         team->blamed = blamed;
+        team->blames_itself = blamed == from;
     }
     weft__fsm_step(&team->core.fsm, TEAM_EV_NOTICE);
 }
@@ -143,6 +146,7 @@ void weft__team_registry_forget(struct team_registry *registry) {
         weft__early_drop(registry->worker, list_of(at, struct early, of));
     }
     registry->n_orphans = 0;
+    registry->lost_orphan = false;
 }
 
 /* ---- answers over the endpoint by which a message came --------------------------------------- */

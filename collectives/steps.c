@@ -89,12 +89,17 @@ static bool waits_for_go(const struct collective *c, const struct step *step) {
 
 /* ---- sending --------------------------------------------------------------------------------- */
 
+/* An endpoint that could not be opened for a reason of this side's own says nothing of the peer. */
+static weft_status_t why_none(const struct member *member) {
+    return member->why < 0 && !member->lost ? member->why : WEFT_ERR_PEER_FAILED;
+}
+
 static weft_status_t send_in(weft_team_t *team, unsigned id, uint32_t rank,
                              const struct coll_wire *wire, weft_iov_t payload,
                              const weft_op_t *op) {
     uint8_t header[COLL_WIRE_BYTES];
     weft_ep_t *ep = weft__team_ep(team, rank);
-    if (!ep) return WEFT_ERR_PEER_FAILED;
+    if (!ep) return why_none(&team->member[rank]);
     weft__coll_wire_write(header, wire);
     weft__count(team->reactor)->coll_messages++;
     return weft__am_send(
@@ -293,7 +298,7 @@ static weft_status_t put_by_key(struct collective *c, const struct step *step,
     weft_rkey_t *rkey;
     const uint8_t *key = place_step(c, COLL_SCRATCH, step->right);
     weft_ep_t *ep = weft__team_ep(c->team, rank_of(c, step));
-    if (!ep) return WEFT_ERR_PEER_FAILED;
+    if (!ep) return why_none(&c->team->member[rank_of(c, step)]);
     memcpy(&header, key, sizeof header);
     if (header.len > COLL_KEY_BYTES - sizeof header) return WEFT_ERR_PROTOCOL;
     weft_status_t st = weft_rkey_unpack(ep, key + sizeof header, header.len, &rkey);

@@ -94,13 +94,29 @@ weft_status_t weft__team_notice_status(const weft_team_t *team) {
     return team->status == WEFT_ERR_CLOSED ? WEFT_ERR_PEER_FAILED : team->status;
 }
 
+/* The member to blame knows if it said so itself, or is lost. */
+static bool is_to_know(const weft_team_t *team, uint32_t rank) {
+    const struct member *member = &team->member[rank];
+    bool knows = rank == team->blamed &&
+                 (team->blames_itself || weft__team_notice_status(team) == WEFT_ERR_PEER_FAILED);
+    return rank != team->rank && member->ep && !member_is_gone(member) && !knows;
+}
+
+/* When the first collective has hardly begun, a member has few endpoints. It opens others, to those
+ * that wait for it, to report trouble of its own. After a loss, or when time is up, it opens none,
+ * since no member may be there. */
+static void connect_to_warn(weft_team_t *team) {
+    if (team->all_came || weft__team_outcome(team->status) == WEFT_ERR_PEER_FAILED) return;
+    weft__team_connect(team);
+    team->warns = true;
+}
+
 static void warn_all(weft_team_t *team) {
     weft_status_t status = weft__team_notice_status(team);
     if (!team->id) return;
+    connect_to_warn(team);
     for (uint32_t r = 0; r < team->size; r++) {
-        if (r == team->rank || !team->member[r].ep || member_is_gone(&team->member[r]) ||
-            r == team->blamed)
-            continue;
+        if (!is_to_know(team, r)) continue;
         weft_status_t st = weft__coll_send(team, r,
                                            &(struct coll_message){.id = COLL_WIRE_NOTICE,
                                                                   .seq = team->blamed,
@@ -116,7 +132,10 @@ static weft_status_t begin_members(weft_team_t *team) {
     if (st < 0) return st;
     weft__team_share(team);
     weft__team_registry_adopt(team->registry, team);
-    return team->status < 0 ? team->status : weft__team_meet(team);
+    if (team->status < 0) return team->status;
+    if (team->registry->lost_orphan)
+        return weft__fail(WEFT_ERR_NO_MEMORY, "a message of another member found no memory");
+    return weft__team_meet(team);
 }
 
 /* ---- its machine ----------------------------------------------------------------------------- */

@@ -30,6 +30,7 @@ struct team_registry {
     struct list joins;   /* of workers that join a team */
     struct list orphans; /* messages of teams whose exchange is still in progress here */
     uint32_t n_orphans;
+    bool lost_orphan;     /* for lack of memory: such a team cannot be made */
     struct list incoming; /* long messages of agreements, on their way (agreement.c) */
     struct departed departed[DEPARTED_KEPT]; /* the latest ones, whose members may still ask */
     uint32_t n_departed;                     /* so far */
@@ -208,6 +209,8 @@ struct weft_team {
     uint32_t agreed;         /* the result of the first collective (team_share.c) */
     uint32_t of_parent;      /* what the members of its parent agreed on; 0: it has none */
     bool all_came;           /* the first collective has succeeded, or may have at another member */
+    bool warns;         /* it has not, and members that may not be connected yet learn of that */
+    bool blames_itself; /* the member to blame reported the failure */
 };
 
 /* Collectives in a row in which a member may run ahead of the others: the next one joins them. */

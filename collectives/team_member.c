@@ -75,7 +75,7 @@ void weft__team_close_eps(weft_team_t *team) {
         team->member[r].ep = NULL;
         ep->owned = false;
         /* Who never answered, in a team that never was, need not be waited for. */
-        bool flush = team->member[r].up || team->all_came;
+        bool flush = team->member[r].up || team->all_came || team->warns;
         weft_status_t st = weft_ep_close(ep, flush ? WEFT_CLOSE_FLUSH : WEFT_CLOSE_ABORT,
                                          &(weft_op_t){.done = ep_closed, .arg = team});
         if (st != WEFT_IN_PROGRESS) team->n_eps--;

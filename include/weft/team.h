@@ -77,6 +77,7 @@ typedef struct weft_team_params {
  * - INVALID_PARAM if the members' coll.* settings, or the team's own `algorithms`, differ;
  * - UNSUPPORTED if two members are one worker;
  * - PROTOCOL if the exchange returned malformed bytes;
+ * - NO_MEMORY, of this member or of another one;
  * - the error that the exchange ended with, or the reason why a member cannot be reached.
  *
  * Errors of the call: INVALID_PARAM, for example for a rank that is not below the size; NO_MEMORY;

@@ -184,6 +184,43 @@ TEST(a_death_at_any_moment_of_a_safe_collective_leaves_one_outcome) {
     with_death(do_safely);
 }
 
+/* ---- while a member lacks memory ------------------------------------------------------------- */
+
+enum { AT_ONCE_MS = 100, ASKED_MS = 1500 };
+
+/* Memory runs out once, at the k-th allocation of what follows the exchange. True: it was not
+ * reached. */
+static bool is_created(uint64_t k, uint32_t size, unsigned *n_asked_p) {
+    struct world w;
+    world_begin(&w, size, k, &weft__sim_reliable);
+    uint64_t begun = weft__clock_now(w.clock);
+    weft__alloc_fail_at(k);
+    RUN_UNTIL(&w, all_ready(&w.crew) && w.crew.copy_ctl.notified == size);
+    bool whole = weft__alloc_fail_at(0) < k;
+    uint64_t took = weft__clock_now(w.clock) - begun;
+    *n_asked_p += took > AT_ONCE_MS * 1000000ull;
+    CHECK(took <= ASKED_MS * 1000000ull);
+    for (uint32_t r = 0; r < size; r++) {
+        CHECK_EQ(w.crew.rank[r].ready_calls, 1);
+        if (whole) CHECK_EQ(w.crew.rank[r].ready, WEFT_OK);
+    }
+    world_down(&w);
+    return whole;
+}
+
+/* At once, or by its answer when it is asked after a second: where it has lost an endpoint of the
+ * memory that it lacked, or another member has lost it. */
+TEST(members_do_not_wait_for_one_that_lacks_memory_after_the_exchange) {
+    for (uint32_t size = 2; size <= 7; size++) {
+        uint64_t k = 1;
+        unsigned n_asked = 0;
+        while (!is_created(k, size, &n_asked)) CHECK(++k < 2000);
+        printf("  %u members: %llu allocations, %u times asked\n", size, (unsigned long long)k,
+               n_asked);
+        CHECK(n_asked < k / 3);
+    }
+}
+
 /* ---- while one direction between two members stands still ------------------------------------ */
 
 /* Shorter than the deadline: it is waited for. Longer: each member is notified nevertheless. What a
