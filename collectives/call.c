@@ -121,16 +121,31 @@ static weft_status_t in_a_row(uint64_t *offset, struct coll_vector *blocks, uint
     return WEFT_OK;
 }
 
+/* An empty block may be said to lie beyond all memory: its place has no meaning. */
+static weft_status_t with_places(uint64_t *offset, struct coll_vector *blocks, uint32_t n,
+                                 uint64_t most) {
+    if (!offset) return WEFT_ERR_NO_MEMORY;
+    for (uint32_t i = 0; i < n; i++) offset[i] = blocks->offset[i] <= most ? blocks->offset[i] : 0;
+    blocks->offset = offset;
+    return WEFT_OK;
+}
+
 static weft_status_t take_blocks(struct coll_displacements *displacements, bool of_src,
                                  const uint64_t *counts, const uint64_t *displs, uint32_t n,
                                  uint64_t most, struct coll_vector *blocks) {
+    bool beyond = false;
     if (!counts && n) REFUSE("counts", "NULL");
     if (!counts) return WEFT_OK;
-    for (uint32_t i = 0; i < n; i++)
-        if (counts[i] > most || (displs && displs[i] > most * n))
+    for (uint32_t i = 0; i < n; i++) {
+        bool far = displs && displs[i] > most * n;
+        if (counts[i] > most || (far && counts[i]))
             return weft__fail(WEFT_ERR_TOO_BIG, "counts[%u]: too many elements", i);
+        beyond = beyond || far;
+    }
     *blocks = (struct coll_vector){counts, displs};
-    return displs ? WEFT_OK : in_a_row(displacements_for(displacements, of_src, n), blocks, n);
+    if (displs && !beyond) return WEFT_OK;
+    uint64_t *own = displacements_for(displacements, of_src, n);
+    return displs ? with_places(own, blocks, n, most * n) : in_a_row(own, blocks, n);
 }
 
 static weft_status_t take_graph(const weft_team_t *team, const weft_coll_args_t *args,

@@ -272,3 +272,49 @@ TEST(blocks_lie_beyond_four_gibibytes) {
     }
     for (uint32_t r = 0; r < 2; r++) munmap(wide[r], apart + BLOCK);
 }
+
+/* Such a place says nothing; that of a block with elements is refused. */
+TEST(an_empty_block_lies_anywhere) {
+    enum { RANKS = 2, EACH = 700 };
+    static int32_t from[RANKS][2 * EACH], to[RANKS][2 * EACH];
+    uint64_t first[RANKS] = {EACH, 0}, beyond[RANKS] = {0, UINT64_MAX}, none[RANKS] = {0};
+    for (unsigned way = 0; way < 3; way++) {
+        struct crew c;
+        weft_coll_t *coll[RANKS];
+        crew_up(&c, RANKS, ways[way][0], ways[way][1], ways[way][2]);
+        for (uint32_t again = 0; again < 2; again++) {
+            from[0][EACH - 1] = (int32_t)(10 * way + again + 1);
+            EVERYBODY(&c, weft_allgatherv(me->team, from[r], to[r], first, beyond, WEFT_INT32,
+                                          OP_OF(me)));
+            for (uint32_t r = 0; r < RANKS; r++)
+                CHECK(c.rank[r].outcome == WEFT_OK && to[r][EACH - 1] == from[0][EACH - 1]);
+            /* Each gives rank 0 its block, and rank 1 nothing. */
+            from[1][EACH - 1] = 77;
+            uint64_t in_row[RANKS] = {0, EACH};
+            EVERYBODY(&c, weft_alltoallv(me->team, from[r], first, beyond, to[r],
+                                         r ? none : (uint64_t[]){EACH, EACH}, r ? beyond : in_row,
+                                         WEFT_INT32, OP_OF(me)));
+            for (uint32_t r = 0; r < RANKS; r++) CHECK_EQ(c.rank[r].outcome, WEFT_OK);
+            CHECK(to[0][EACH - 1] == from[0][EACH - 1] && to[0][2 * EACH - 1] == 77);
+        }
+        for (uint32_t r = 0; r < RANKS; r++) {
+            weft_coll_args_t args = {.kind = WEFT_COLL_ALLGATHERV,
+                                     .type = WEFT_INT32,
+                                     .src = from[r],
+                                     .dst = to[r],
+                                     .dst_counts = first,
+                                     .dst_displs = beyond};
+            CHECK_EQ(weft_coll_init(c.rank[r].team, &args, 0, &coll[r]), WEFT_OK);
+        }
+        from[0][0] = (int32_t)(1000 + way);
+        EVERYBODY(&c, weft_coll_start(coll[r], OP_OF(me)));
+        for (uint32_t r = 0; r < RANKS; r++) {
+            CHECK(c.rank[r].outcome == WEFT_OK && to[r][0] == from[0][0]);
+            CHECK_EQ(weft_coll_free(coll[r]), WEFT_OK);
+        }
+        CHECK_EQ(weft_allgatherv(c.rank[0].team, from[0], to[0], first,
+                                 (uint64_t[RANKS]){UINT64_MAX, 0}, WEFT_INT32, NULL),
+                 WEFT_ERR_TOO_BIG);
+        crew_down(&c);
+    }
+}
