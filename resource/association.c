@@ -340,6 +340,7 @@ static bool awaits_end(struct association *a, const weft_op_t *op) {
 weft_status_t weft__association_disassociate(struct association *a, const weft_op_t *op) {
     if (!association_is_ready(&a->core.fsm)) return awaits_end(a, op) ? WEFT_IN_PROGRESS : WEFT_OK;
     weft_status_t st = check_ends(a);
+    if (st == WEFT_OK && a->kind->ends_itself) st = weft__check_close(op, false);
     if (st < 0) return st;
     a->drain_ms = op ? op->deadline_ms : 0;
     hold(a);

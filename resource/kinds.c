@@ -201,7 +201,7 @@ static void endpoint_drain(struct association *a, weft_status_t status, bool abo
     if (ep->rested) return;
     if (ep->owned) {
         ep->owned = false;
-        if (!ep->closing) (void)weft_ep_close(ep, WEFT_CLOSE_FLUSH, NULL);
+        weft__ep_drain(ep);
         if (ep->status == WEFT_OK) ep->status = (int8_t)status;
     }
     if (!abort) return;

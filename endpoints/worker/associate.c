@@ -181,11 +181,16 @@ void weft__worker_abort(weft_worker_t *worker, weft_status_t status) {
     weft__worker_end_receives(worker, status);
 }
 
+void weft__ep_drain(struct weft_ep *ep) {
+    if (!ep->closing)
+        (void)weft_ep_close(ep, WEFT_CLOSE_FLUSH, &(weft_op_t){.deadline_ms = UINT32_MAX});
+}
+
 static void drain_ep(struct weft_ep *ep, weft_status_t status, bool abort) {
     if (abort)
         abort_ep(ep, status);
-    else if (!ep->closing)
-        (void)weft_ep_close(ep, WEFT_CLOSE_FLUSH, NULL);
+    else
+        weft__ep_drain(ep);
 }
 
 static void drain_list(struct list *endpoints, const struct lease *lease, weft_status_t status,

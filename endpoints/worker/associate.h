@@ -8,6 +8,7 @@
 
 struct lease;
 struct reactor;
+struct weft_ep;
 
 /* worker.c: makes a worker of zeroed memory below `r`, whose handlers are kept. */
 weft_status_t weft__worker_open_in(weft_worker_t *worker, struct reactor *r,
@@ -37,6 +38,10 @@ weft_status_t weft__worker_on_loop(weft_worker_t *worker, struct ev_loop *loop,
 void weft__worker_abort(weft_worker_t *worker, weft_status_t status);
 /* A worker on a loop has closed: it stays, as a worker without a resource. */
 void weft__worker_outlives(weft_worker_t *worker);
+
+/* Closes it in good order, however long that takes: the drain of an association has a deadline of
+ * its own. */
+void weft__ep_drain(struct weft_ep *ep);
 
 /* The worker works by `provider`, within the lease. */
 weft_status_t weft__worker_share(weft_worker_t *worker, weft_worker_t *provider,

@@ -190,7 +190,8 @@ typedef struct weft_layout weft_layout_t; /* weft/layout.h */
  * - `layout`, for weft_put_pieces and weft_get_pieces, whose pieces have strides of their own;
  * - `completion`, for closes, and where the comment of an operation says so (agreements, safe
  *   collectives, disassociations and others report by `done` alone);
- * - `deadline_ms`, for weft_worker_close, weft_team_close and weft_view_release. The setting
+ * - `deadline_ms`, for weft_worker_close, weft_team_close and weft_view_release, and for
+ *   weft_disassociate_resources of a worker that closes so (weft/resource.h). The setting
  *   close.timeout limits each of their steps. For weft_ep_close it is the time after which the
  *   close becomes an abort; the handle is gone in either case.
  * Agreements, safe collectives, weft_view_gatherv and operations of views on objects cannot be

@@ -318,13 +318,20 @@ WEFT_API weft_status_t weft_associate_resources_sized(size_t params_size, weft_c
  * with the completion and the errors of weft_resource_withdraw; new associations are not refused.
  *
  * New operations on the object return DISASSOCIATED. Each operation under way ends once, with its
- * own result, or as RESOURCE_LOST after op->deadline_ms (0: close.timeout). Then the provider is
- * notified, and op->done is called, on the consumer's worker.
+ * own result, or as RESOURCE_LOST after op->deadline_ms (0: close.timeout). Posted receives of a
+ * worker end as DISASSOCIATED. Then the provider is notified, and op->done is called, on the
+ * consumer's worker. If the provider names a worker, the notice is posted to it, and may come after
+ * op->done.
  *
  * A worker: its endpoints, listeners and regions are closed, and its objects in associated mode.
  * Their handles are gone when op->done begins. Handlers of active messages stay for the next
  * association. Errors: BUSY while a team of it is open, also one that was made of such a team, or
  * while an object of it is associated.
+ *
+ * A worker whose resource is a LOOP, VERBS or CUDA closes as by weft_worker_close. Its endpoints
+ * are aborted, and operations under way and new ones end as CLOSED: flush first
+ * (weft_worker_flush). op->deadline_ms is UNSUPPORTED then; close.timeout limits each step, also
+ * after weft_resource_withdraw.
  *
  * An endpoint, a team or a region is closed. Its handle stays. From op->done on it may be
  * associated with another resource, or closed (weft_ep_close, weft_team_close, weft_mem_release). A

@@ -171,3 +171,62 @@ TEST(a_withdrawal_without_memory_reaches_each_user) {
 TEST(a_loss_without_memory_reaches_each_user) {
     without_memory(true);
 }
+
+/* ---- the time for a drain -------------------------------------------------------------------- */
+
+/* A large message waits at its sender for longer than close.timeout. */
+static void drain_beyond_close_timeout(bool of_endpoint) {
+    static char big[1 << 20], got[1 << 20];
+    struct sharing s;
+    struct tally sent = {0}, received = {0}, done = {0};
+    CHECK_EQ(setenv("WEFT_CLOSE_TIMEOUT", "50ms", 1), 0);
+    share_up(&s, "shm");
+    CHECK_EQ(unsetenv("WEFT_CLOSE_TIMEOUT"), 0);
+    share_dial(&s);
+    weft_ep_t *ep = s.ep, *set[1] = {s.ep};
+    weft_resource_t *resource = s.resource[0];
+    void *object = s.library[0];
+    if (of_endpoint) {
+        weft_resource_value_t value = VALUE(WEFT_RES_ENDPOINT_SET, set);
+        resource = describe(WEFT_RESOURCE_ENDPOINTS, &value, 1);
+        CHECK_EQ(weft_connect(s.library[0], NULL, &(weft_ep_params_t){.associated = 1}, &ep), 0);
+        CHECK_EQ(associate(s.context, WEFT_OBJECT_ENDPOINT, resource, ep), 0);
+        object = ep;
+    }
+    weft_op_t send = {.done = tally, .arg = &sent, .flags = WEFT_AM_RENDEZVOUS};
+    CHECK_EQ(weft_tag_send(ep, 3, &(weft_iov_t){big, sizeof big}, 1, &send), WEFT_IN_PROGRESS);
+    CHECK_EQ(weft_disassociate_resources(resource, object, CLOSE_OP(&done)), WEFT_IN_PROGRESS);
+    for (double end = test_now() + 0.3; test_now() < end;) two_turn(&s.two);
+    CHECK_EQ(sent.calls, 0);
+    weft_iov_t to = {got, sizeof got};
+    CHECK(weft_tag_recv(s.library[1], 3, ~0ull, &to, 1, NULL, OP(&received)) >= 0);
+    UNTIL(&s.two, sent.calls && received.calls && done.calls);
+    CHECK_EQ(sent.status, WEFT_OK);
+    CHECK_EQ(received.status, WEFT_OK);
+    CHECK_EQ(done.status, WEFT_OK);
+    if (of_endpoint) {
+        CHECK_EQ(weft_ep_close(ep, WEFT_CLOSE_FLUSH, NULL), 0);
+        CHECK_EQ(weft_resource_release(resource), 0);
+    }
+    share_down(&s);
+}
+
+TEST(a_worker_drains_until_its_deadline_where_close_timeout_is_shorter) {
+    drain_beyond_close_timeout(false);
+}
+
+TEST(an_endpoint_drains_until_its_deadline_where_close_timeout_is_shorter) {
+    drain_beyond_close_timeout(true);
+}
+
+TEST(a_worker_on_a_loop_takes_no_deadline_for_its_end) {
+    struct on_loop l;
+    struct tally done = {0};
+    loop_up(&l);
+    CHECK_EQ(weft_disassociate_resources(l.resource, l.worker, CLOSE_OP(&done)),
+             WEFT_ERR_UNSUPPORTED);
+    CHECK_EQ(strcmp(state_of(&l), "READY"), 0);
+    CHECK_EQ(weft_disassociate_resources_wait(l.resource, l.worker), WEFT_OK);
+    CHECK_EQ(done.calls, 0);
+    loop_down(&l);
+}
