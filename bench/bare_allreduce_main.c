@@ -134,6 +134,7 @@ static float *vector(const struct member *m, size_t bytes) {
 static void work(struct member *m, double seconds) {
     double warm = 0;
     pin((int)m->rank % 2);
+    prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY); /* vm: where only a parent may read its children */
     own(m)->pid = getpid();
     for (size_t i = 0; i < m->count; i++) own(m)->src[i] = 1, own(m)->dst[i] = 0;
     for (int i = 0; i < WARM; i++) warm = batch(m);
@@ -166,6 +167,7 @@ int main(int argc, char **argv) {
     for (int r = 0; r < ranks; r++)
         m.page->side[r] = (struct side){.src = vector(&m, bytes), .dst = vector(&m, bytes)};
     if (posix_memalign((void **)&m.room, (size_t)sysconf(_SC_PAGESIZE), PIECE) != 0) return 1;
+    fail_with_children();
     for (int r = 1; r < ranks && m.rank == 0; r++)
         if (fork() == 0) m.rank = (uint32_t)r;
     if (m.rank) prctl(PR_SET_PDEATHSIG, SIGKILL);

@@ -20,7 +20,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { BATCH = 16, WARM = 20, MOST_BATCHES = 100000 };
+enum { BATCH = 16, WARM = 20, MOST_BATCHES = 100000, MOST_RANKS = 1024 };
 
 struct page {
     _Alignas(64) _Atomic uint32_t arrived;
@@ -77,7 +77,10 @@ int main(int argc, char **argv) {
     if (argc < 4) return fprintf(stderr, "bare_barrier yield|futex RANKS SECONDS\n"), 2;
     barrier_fn barrier = strcmp(argv[1], "futex") == 0 ? by_futex : by_yield;
     uint32_t ranks = (uint32_t)atoi(argv[2]);
+    if (ranks < 1 || ranks > MOST_RANKS)
+        return fprintf(stderr, "bare_barrier: 1 to %d ranks\n", MOST_RANKS), 2;
     struct page *page = shared_memory(sizeof *page);
+    fail_with_children();
     for (uint32_t rank = 1; rank < ranks; rank++) {
         if (fork()) continue;
         prctl(PR_SET_PDEATHSIG, SIGKILL);

@@ -6,10 +6,12 @@
 #define WEFT_BENCH_CORES_H
 
 #include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <time.h>
+#include <unistd.h>
 
 static inline double now_ns(void) {
     struct timespec t;
@@ -37,6 +39,19 @@ static inline void pin(int place) {
         perror("pin: two cores are needed");
         exit(1);
     }
+}
+
+static inline void on_child_end(int signo, siginfo_t *child, void *context) {
+    (void)signo, (void)context;
+    if (child->si_code == CLD_EXITED ? child->si_status != 0 : child->si_status != SIGKILL)
+        _exit(1);
+}
+/* Before a fork: a process that fails ends this one, which would wait for it for ever. One that
+ * this process kills has not failed. */
+static inline void fail_with_children(void) {
+    struct sigaction how = {.sa_sigaction = on_child_end,
+                            .sa_flags = SA_SIGINFO | SA_NOCLDSTOP | SA_RESTART};
+    sigaction(SIGCHLD, &how, NULL);
 }
 
 static inline void *shared_memory(size_t size) {

@@ -215,6 +215,7 @@ static struct outcome run(const struct load *load) {
     pid_t asker = fork();
     if (asker == 0) {
         struct shared *shared = shared_memory(sizeof *shared);
+        fail_with_children();
         pid_t server = fork();
         if (server == 0) serve(load, shared);
         pin(0);

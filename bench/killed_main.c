@@ -268,6 +268,7 @@ static void run_deaths(unsigned kills) {
     static double ms[MOST_KILLS];
     shared = shared_memory(sizeof *shared);
     fflush(stdout);
+    fail_with_children();
     pid_t server = fork();
     if (server == 0) serve();
     for (unsigned i = 0; i < kills; i++) {
@@ -293,6 +294,7 @@ static void run(unsigned kills) {
     unsigned n[HOW_N] = {0};
     shared = shared_memory(sizeof *shared);
     fflush(stdout);
+    fail_with_children();
     pid_t server = fork();
     if (server == 0) serve();
     pid_t talker = fork();

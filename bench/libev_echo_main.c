@@ -152,6 +152,7 @@ int main(int argc, char **argv) {
         return 2;
     }
     int fd = listen_at(&place);
+    fail_with_children();
     pid_t server = fork();
     if (server == 0) serve(&place, fd);
     pin(1);

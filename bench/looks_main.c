@@ -158,6 +158,7 @@ int main(int argc, char **argv) {
     double seconds = argc > 6 ? atof(argv[6]) : 0.2;
     if (samples < 1 || samples > MOST || seconds <= 0) return 2;
     shared = shared_memory(sizeof *shared);
+    fail_with_children();
     pid_t pid = fork();
     if (pid == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);

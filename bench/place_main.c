@@ -32,6 +32,7 @@ int main(void) {
     struct line *lines = shared_memory(2 * sizeof *lines);
     double best = 1e9;
     uint64_t i = 0;
+    fail_with_children();
     pid_t child = fork();
     if (child == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);

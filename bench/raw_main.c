@@ -177,6 +177,7 @@ static double median(double *values, size_t n) {
 
 static void ping_pong(const char *name, struct side sides[2], send_fn send_one,
                       receive_fn receive_one, double seconds) {
+    fail_with_children();
     pid_t child = fork();
     if (child == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);

@@ -43,6 +43,7 @@ static char *bytes_of(size_t size) {
 
 /* The receiver, on a core of its own until it is killed. */
 static pid_t beside(void (*receive)(void *), void *arg) {
+    fail_with_children();
     pid_t child = fork();
     if (child < 0) die("fork");
     if (child > 0) {

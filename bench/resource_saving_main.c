@@ -9,11 +9,13 @@
 #include <dirent.h>
 #include <endpoints/core/worker.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -148,6 +150,7 @@ static unsigned count_links(const weft_worker_t *w) {
 
 static void run_process(int shared) {
     double start = now(), cpu_start = cpu_ms();
+    prctl(PR_SET_PDEATHSIG, SIGKILL); /* where one fails the others would wait for it for ever */
     open_libraries(shared);
     for (int i = 0; i < LIBRARIES; i++) {
         board->len[rank][i] = ADDRESS;

@@ -163,6 +163,7 @@ int main(int argc, char **argv) {
         return 2;
     }
     shared = shared_memory(sizeof *shared);
+    fail_with_children();
     pid_t server = fork();
     if (server == 0) serve();
     worker = open_worker(0);

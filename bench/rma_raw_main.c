@@ -45,7 +45,7 @@ static void up(struct lane *l) {
     lane = l;
 }
 static void down(struct lane *l, weft_status_t status) {
-    exit(0);
+    exit(1);
 }
 static void closed(struct lane *l) {}
 static struct iface_up notified = {.accepted = accepted, .up = up, .down = down, .closed = closed};
@@ -217,6 +217,7 @@ int main(int argc, char **argv) {
     make_region(0);
     make_region(1);
     memset(source, 1, sizeof source);
+    fail_with_children();
     int child = fork() == 0;
     if (child) prctl(PR_SET_PDEATHSIG, SIGKILL);
     pin(child);

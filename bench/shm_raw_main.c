@@ -240,6 +240,7 @@ int main(int argc, char **argv) {
     need(mkdtemp(directory) != NULL, "no directory");
     struct bare_ring *rings = shared_memory(2 * sizeof *rings);
     for (int i = 0; i < 256; i++) bare_handlers[i] = bare_arrived;
+    fail_with_children();
     int child = fork() == 0;
     if (child) prctl(PR_SET_PDEATHSIG, SIGKILL);
     pin(child);

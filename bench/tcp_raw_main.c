@@ -43,7 +43,7 @@ static void spin_read(int fd, void *to, size_t len) {
     for (size_t have = 0; have < len;) {
         ssize_t n = recv(fd, (char *)to + have, len - have, MSG_DONTWAIT);
         if (n > 0) have += (size_t)n;
-        if (n == 0) exit(0);
+        if (n == 0) exit(1);
     }
 }
 static void spin_write(int fd, const void *from, size_t len) {
@@ -126,7 +126,7 @@ static void on_up(struct lane *l) {
     up = 1;
 }
 static void on_down(struct lane *l, weft_status_t status) {
-    exit(0);
+    exit(1);
 }
 static void on_closed(struct lane *l) {}
 
@@ -227,6 +227,7 @@ int main(int argc, char **argv) {
     getsockname(listener, (struct sockaddr *)&a, &len);
     shared = shared_memory(sizeof *shared);
     buffer = shared_memory(MIB);
+    fail_with_children();
     pid_t pid = fork();
     if (pid == 0) far_end(listener, rounds);
     buffer = shared_memory(MIB); /* each side its own */

@@ -6,16 +6,13 @@
  *
  * Each side has a core of its own. bench/gate.py says how far the cores are from each other.
  */
+#define _GNU_SOURCE
+#include "cores.h"
 #include <pthread.h>
-#include <sched.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
-#include <time.h>
-#include <unistd.h>
 #include <weft/weft.h>
 
 enum { MESSAGES = 2000000, IN_FLIGHT = 256, ROUNDS_MAX = 99 };
@@ -33,18 +30,9 @@ static void need(bool good, const char *what) {
     _exit(1);
 }
 
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
 static weft_worker_t *worker_on(weft_context_t *context, int core) {
-    cpu_set_t set;
     weft_worker_t *worker;
-    CPU_ZERO(&set);
-    CPU_SET(core, &set);
-    (void)sched_setaffinity(0, sizeof set, &set);
+    pin(core);
     weft_worker_params_t params = {.transports = "shm"};
     need(weft_worker_create(context, &params, &worker) == WEFT_OK, "no worker");
     return worker;
@@ -64,7 +52,7 @@ static void *receive(void *context) {
     need(weft_worker_address(worker, shared->address, &shared->len) == WEFT_OK, "no address");
     atomic_store(&shared->listens, 1);
     while (n < MESSAGES) weft_worker_progress(worker, 0);
-    shared->ended = now();
+    shared->ended = now_ns();
     atomic_store(&shared->listens, 0);
     weft_worker_destroy(worker);
     return NULL;
@@ -92,7 +80,7 @@ static void *send_all(void *context) {
          "no connection");
     while (!ready) weft_worker_progress(worker, 0);
     weft_op_t op = {.done = on_sent, .arg = &in_flight};
-    shared->begun = now();
+    shared->begun = now_ns();
     for (unsigned i = 0; i < MESSAGES; i++) {
         word = i;
         while (in_flight >= IN_FLIGHT) weft_worker_progress(worker, 0);
@@ -118,6 +106,7 @@ static pid_t process(void *(*first)(void *), void *(*second)(void *)) {
     pid_t child = fork();
     need(child >= 0, "no process");
     if (child) return child;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
     weft_context_t *context = context_new();
     if (second) need(pthread_create(&thread, NULL, second, context) == 0, "no thread");
     first(context);
@@ -132,29 +121,24 @@ static double rate(bool threads) {
     pid_t other = threads ? 0 : process(send_all, NULL);
     need(waitpid(one, &status, 0) == one && status == 0, "a process failed");
     need(!other || (waitpid(other, &status, 0) == other && status == 0), "a process failed");
-    return MESSAGES / (shared->ended - shared->begun);
-}
-
-static int by_value(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
+    return MESSAGES / (shared->ended - shared->begun) * 1e9;
 }
 
 int main(int argc, char **argv) {
     int n = argc > 1 ? atoi(argv[1]) : 9;
     double threads[ROUNDS_MAX], processes[ROUNDS_MAX], ratio[ROUNDS_MAX];
     need(n > 0 && n <= ROUNDS_MAX, "1 to 99 rounds");
-    shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    need(shared != MAP_FAILED, "no memory");
+    shared = shared_memory(sizeof *shared);
+    fail_with_children();
     for (int i = 0; i < n; i++) {
         if (i % 2) threads[i] = rate(true);
         processes[i] = rate(false);
         if (i % 2 == 0) threads[i] = rate(true);
         ratio[i] = threads[i] / processes[i];
     }
-    qsort(threads, (size_t)n, sizeof *threads, by_value);
-    qsort(processes, (size_t)n, sizeof *processes, by_value);
-    qsort(ratio, (size_t)n, sizeof *ratio, by_value);
+    sort_figures(threads, (size_t)n);
+    sort_figures(processes, (size_t)n);
+    sort_figures(ratio, (size_t)n);
     printf("two threads %.2f M/s, two processes %.2f M/s, ratio %.3f (%.3f to %.3f)\n",
            threads[n / 2] / 1e6, processes[n / 2] / 1e6, ratio[n / 2], ratio[0], ratio[n - 1]);
 }

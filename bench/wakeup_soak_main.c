@@ -110,6 +110,7 @@ int main(int argc, char **argv) {
         .shared = shared_memory(sizeof(struct shared)),
         .seed = 1};
     int event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    fail_with_children();
     pid_t sender = fork();
     if (sender == 0) send_all(m.shared, event_fd, messages);
     weft_context_t *context;
