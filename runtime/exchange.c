@@ -269,7 +269,7 @@ static weft_status_t prepare_exchange(int fd) {
 
 weft_status_t weft__run_client_create(int fd, uint32_t rank, uint32_t size,
                                       struct run_client **client_p) {
-    weft_status_t st = size > 1 ? prepare_exchange(fd) : WEFT_OK;
+    weft_status_t st = fd >= 0 ? prepare_exchange(fd) : WEFT_OK;
     if (st < 0) return st;
     struct run_client *c = weft__new(NULL, struct run_client);
     if (!c) return WEFT_ERR_NO_MEMORY;

@@ -262,3 +262,16 @@ TEST(alone_one_has_everything) {
     CHECK_EQ(w.calls[0], 1);
     CHECK(memcmp(all, "alone...", LEN) == 0);
 }
+
+/* weft-run gives a descriptor to each process that it starts, to one that is alone, too. */
+TEST(the_descriptor_is_closed_in_programs_that_are_started) {
+    for (uint32_t size = 1; size <= 2; size++) {
+        struct run_client *client;
+        int pair[2];
+        CHECK_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
+        CHECK_EQ(weft__run_client_create(pair[1], 0, size, &client), WEFT_OK);
+        CHECK_EQ(fcntl(pair[1], F_GETFD), FD_CLOEXEC);
+        weft__run_client_free(client);
+        close(pair[0]);
+    }
+}
