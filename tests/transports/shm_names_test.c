@@ -117,6 +117,23 @@ TEST(a_living_listener_is_neither_removed_nor_disturbed) {
     end();
 }
 
+/* Process 1 lives, and that of the last name is this one. */
+TEST(a_name_that_begins_like_a_workers_own_is_a_name_like_others) {
+    char own[SHM_OWN_NAME_SIZE];
+    snprintf(own, sizeof own, SHM_OWN_NAME, getpid(), UINT64_C(7));
+    begin();
+    close(listen_as("w-1-jobs"));
+    close(listen_as("w-1-0000000000000007x"));
+    close(listen_as(own));
+    weft__shm_sweep(directory);
+    bool gone = !exists("w-1-jobs") && !exists("w-1-0000000000000007x"), own_stays = exists(own);
+    unlink(path_of("w-1-jobs"));
+    unlink(path_of("w-1-0000000000000007x"));
+    unlink(path_of(own));
+    end();
+    CHECK(gone && own_stays);
+}
+
 TEST(what_is_bound_and_not_listened_on_yet_stays) {
     struct sockaddr_un at = {.sun_family = AF_UNIX};
     begin();

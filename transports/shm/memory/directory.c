@@ -239,11 +239,21 @@ static bool is_bound(const struct sweep *sweep, const char *path) {
     return st == 0 || errno != ECONNREFUSED || has_listener(&at);
 }
 
+/* The process of a worker's own name; 0: a listener was given that name. */
+static int pid_of_name(const char *name) {
+    char own[SHM_OWN_NAME_SIZE];
+    uint64_t id;
+    int pid;
+    if (sscanf(name, "w-%d-%" SCNx64, &pid, &id) != 2) return 0;
+    snprintf(own, sizeof own, SHM_OWN_NAME, pid, id);
+    return pid > 0 && strcmp(name, own) == 0 ? pid : 0;
+}
+
 /* A worker's own name has its pid, and is bound without the lock. */
 static bool may_be_dead(const struct sweep *sweep, const char *name) {
-    int pid;
-    if (sscanf(name, SHM_OWN_NAME_PID, &pid) != 1) return sweep->lock >= 0;
-    return pid > 0 && pid != getpid() && kill(pid, 0) < 0 && errno == ESRCH;
+    int pid = pid_of_name(name);
+    if (pid == 0) return sweep->lock >= 0;
+    return pid != getpid() && kill(pid, 0) < 0 && errno == ESRCH;
 }
 
 /* The process of a worker's own name may live in another pid namespace, so its socket decides. */

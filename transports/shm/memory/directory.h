@@ -7,8 +7,7 @@
 #include <transports/shm/wire/wire.h>
 
 /* The name of a worker's own socket: its pid and its worker id. */
-#define SHM_OWN_NAME     "w-%d-%016" PRIx64
-#define SHM_OWN_NAME_PID "w-%d-"
+#define SHM_OWN_NAME "w-%d-%016" PRIx64
 enum { SHM_OWN_NAME_SIZE = 32, SHM_PATH_SIZE = 108 };
 
 /* The directory for the listeners of this process. It is made if it does not exist. */
