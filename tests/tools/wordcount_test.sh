@@ -64,4 +64,16 @@ test_a_missing_file_is_notified() {
     has errors "$(cat "$scratch/err")" 'no-such'
 }
 
+# A path that is too long cannot be read by root either.
+test_a_folder_that_cannot_be_read_is_notified() {
+    local name code=0
+    name=$(printf '%0250d' 0)
+    mkdir "$scratch/deep"
+    (cd "$scratch/deep" && echo here >file && for _ in $(seq 20); do mkdir "$name" && cd "$name"; done)
+    timeout 60 "$count" "$scratch/deep" >/dev/null 2>"$scratch/err" || code=$?
+    expect code $code 1
+    has errors "$(cut -c 1-100 "$scratch/err")" '/deep/0000'
+    has errors "$(cat "$scratch/err")" ': File name too long$'
+}
+
 run_tests

@@ -1,4 +1,5 @@
 #include "files.h"
+#include <errno.h>
 #include <fts.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,19 +21,40 @@ static bool add_files(struct files *f, const char *path, uint64_t size) {
     return true;
 }
 
-/* Of the documents of a system only the copyright files are taken: the rest is often compressed. */
-static bool wanted_files(const FTSENT *entry, bool copyright_only) {
+/* Where a folder comes from. Of the documents of a system only the copyright files are taken: the
+ * rest is often compressed. */
+enum origin { NAMED, LICENSES, DOCUMENTS };
+
+static bool wanted_files(const FTSENT *entry, enum origin origin) {
     return entry->fts_info == FTS_F &&
-           (!copyright_only || strcmp(entry->fts_name, "copyright") == 0);
+           (origin != DOCUMENTS || strcmp(entry->fts_name, "copyright") == 0);
 }
 
-static bool walk(struct files *f, const char *name, bool copyright_only) {
+/* What is named and cannot be looked into would be missing in the count, and in its check, too. Of
+ * a system what can be read will do. */
+static bool take_entry(struct files *f, const FTSENT *entry, enum origin origin) {
+    unsigned short info = entry->fts_info;
+    if (origin == NAMED && (info == FTS_DNR || info == FTS_ERR || info == FTS_NS)) {
+        fprintf(stderr, "%s: %s\n", entry->fts_path, strerror(entry->fts_errno));
+        return false;
+    }
+    if (!wanted_files(entry, origin) ||
+        add_files(f, entry->fts_path, (uint64_t)entry->fts_statp->st_size))
+        return true;
+    fprintf(stderr, "wordcount: out of memory\n");
+    return false;
+}
+
+static bool walk(struct files *f, const char *name, enum origin origin) {
     char *roots[] = {(char *)name, NULL};
     FTS *tree = fts_open(roots, FTS_PHYSICAL | FTS_COMFOLLOW | FTS_NOCHDIR, NULL);
-    bool ok = tree != NULL;
-    for (FTSENT *entry; ok && (entry = fts_read(tree));)
-        if (wanted_files(entry, copyright_only))
-            ok = add_files(f, entry->fts_path, (uint64_t)entry->fts_statp->st_size);
+    const FTSENT *entry = NULL;
+    bool ok = true;
+    while (ok && tree && (entry = fts_read(tree)) != NULL) ok = take_entry(f, entry, origin);
+    if (ok && errno != 0) { /* fts_read() leaves 0 at the end */
+        perror(name);
+        ok = false;
+    }
     if (tree) fts_close(tree);
     return ok;
 }
@@ -69,16 +91,16 @@ static bool find_named(struct files *f, char **names, size_t n) {
             perror(names[i]);
             return false;
         }
-        if (!walk(f, names[i], false)) return false;
+        if (!walk(f, names[i], NAMED)) return false;
     }
     return true;
 }
 
 bool files_find(struct files *f, char **names, size_t n, uint32_t n_ranks) {
     *f = (struct files){0};
-    bool found =
-        n > 0 ? find_named(f, names, n)
-              : walk(f, "/usr/share/common-licenses", false) && walk(f, "/usr/share/doc", true);
+    bool found = n > 0 ? find_named(f, names, n)
+                       : walk(f, "/usr/share/common-licenses", LICENSES) &&
+                             walk(f, "/usr/share/doc", DOCUMENTS);
     if (found && f->n == 0) fprintf(stderr, "wordcount: no files to count\n");
     return found && f->n > 0 && share_out(f, n_ranks);
 }

@@ -20,7 +20,7 @@ struct files {
 
 /*
  * `names` are files and folders; a folder stands for all regular files in it, at any depth. n 0:
- * the default. False after a message.
+ * the default, as far as it can be read. False after a message, as where a folder cannot be read.
  */
 bool files_find(struct files *files, char **names, size_t n, uint32_t n_ranks);
 void files_close(struct files *files);
