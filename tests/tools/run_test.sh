@@ -103,13 +103,14 @@ test_the_death_of_one_ends_all() {
     done
 }
 
+# The others end when weft-run has reported rank 1.
 test_the_others_keep_going_where_asked() {
-    body='case $WEFT_RUN_RANK in 1) kill -9 $$ ;; 2) eval "$0" ;; esac; sleep 0.3; echo done'
-    got=$($run -n 4 --keep-going sh -c "$body" true 2>"$scratch/err" | sort)
+    body='case $WEFT_RUN_RANK in 1) kill -9 $$ ;; 2) eval "$0" ;; esac; until grep -q "rank 1 " "$1"; do sleep 0.02; done; echo done'
+    got=$($run -n 4 --keep-going sh -c "$body" true "$scratch/err" 2>"$scratch/err" | sort)
     expect output "$got" "$(printf '[%s] done\n' 0 2 3)"
     has 'the message' "$(cat "$scratch/err")" 'rank 1 .*signal 9.*the others go on'
-    expect 'one killed' "$(exit_code $run -n 4 --keep-going sh -c "$body" true)" 0
-    expect 'one killed, one failed' "$(exit_code $run -n 4 --keep-going sh -c "$body" 'exit 5')" 5
+    expect 'one killed' "$(exit_code $run -n 4 --keep-going sh -c "$body" true "$scratch/err")" 0
+    expect 'one killed, one failed' "$(exit_code $run -n 4 --keep-going sh -c "$body" 'exit 5' "$scratch/err")" 5
     expect 'all killed' "$(exit_code $run -n 2 --keep-going sh -c 'kill -9 $$')" 137
     expect timeout "$(exit_code $run -n 2 --keep-going --timeout 0.2 sleep 30)" 124
 }
@@ -160,15 +161,13 @@ test_children_do_not_outlive_weft_run() {
     wait_for eval "[ \$(wc -l <$scratch/opids) = 2 ]"
     kill -KILL $!
     wait $! || true
-    for i in $(seq 100); do
-        alive=0
+    none_lives() {
+        local pid
         for pid in $(cat "$scratch/opids"); do
-            case $(sed 's/.*) //' "/proc/$pid/stat" 2>/dev/null) in '' | Z*) ;; *) alive=1 ;; esac
+            case $(sed 's/.*) //' "/proc/$pid/stat" 2>/dev/null) in '' | Z*) ;; *) return 1 ;; esac
         done
-        [ $alive = 1 ] || return 0
-        sleep 0.02
-    done
-    fail "children are still there"
+    }
+    wait_for none_lives
 }
 
 test_processes_find_each_other() {
