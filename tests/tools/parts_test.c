@@ -3,7 +3,9 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <math.h>
+#include <signal.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
 #include <tools/info/live.h>
 #include <tools/perf/histogram.h>
 #include <tools/run/job.h>
@@ -180,6 +182,36 @@ static void walk(struct job job, int depth) {
 
 TEST(no_order_of_events_reaches_a_bug) {
     walk(new_job(), 6);
+}
+
+/* ---- a process of a job, before it is its program -------------------------------------------- */
+
+/* In place of the C library's: the process exits with the number of signals that it would not end
+ * by. */
+int execvp(const char *file, char *const argv[]) {
+    static const int signals[] = {SIGINT, SIGTERM, SIGHUP, SIGCHLD};
+    struct sigaction now;
+    sigset_t blocked;
+    int n = 0;
+    (void)file, (void)argv;
+    sigprocmask(SIG_SETMASK, NULL, &blocked);
+    for (size_t i = 0; i < sizeof signals / sizeof *signals; i++) {
+        sigaction(signals[i], NULL, &now);
+        n += now.sa_handler != SIG_DFL || sigismember(&blocked, signals[i]);
+    }
+    _exit(n);
+}
+
+TEST(no_signal_runs_a_handler_in_a_process_that_is_not_its_program_yet) {
+    char *argv[] = {"true", NULL};
+    struct job_params params = {.tool = "job", .n = 1, .file = "true", .argv = argv, .plain = true};
+    int status = 1;
+    fflush(stdout);
+    pid_t child = fork(); /* it has the loop of the signals */
+    CHECK(child >= 0);
+    if (child == 0) _exit(job_run(&params));
+    CHECK_EQ(waitpid(child, &status, 0), child);
+    CHECK_EQ(status, 0);
 }
 
 /* ---- weft-info --live */

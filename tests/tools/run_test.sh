@@ -64,6 +64,54 @@ END
     expect used "$(cat "$scratch/used")" $'idle\n500000 0'
 }
 
+# Rank 0 waits for the reader of standard output, and no other.
+test_a_reader_that_does_not_read_stops_those_that_write_to_it() {
+    python3 - "$run" <<'END' >"$scratch/said"
+import os, select, subprocess, sys, time
+here, there = os.pipe()
+body = "[ $WEFT_RUN_RANK = 1 ] || exec yes; while :; do echo more >&2; sleep 0.01; done"
+job = subprocess.Popen([sys.argv[1], "-n", "2", "sh", "-c", body], stdout=there, stderr=subprocess.PIPE)
+os.close(there)
+def written():
+    try:
+        first = open(f"/proc/{job.pid}/task/{job.pid}/children").read().split()[0]
+        return int(open(f"/proc/{first}/io").read().split()[3])
+    except (OSError, IndexError):
+        return 0
+last, since = 0, time.monotonic()
+while 0 <= last < 1000000 and (last < 100000 or time.monotonic() < since + 1):
+    time.sleep(0.02)
+    if (now := written()) != last:
+        last, since = now, time.monotonic()
+print("it is kept" if last >= 1000000 else "it waits")
+def is_heard(seconds):
+    return select.select([job.stderr], [], [], seconds)[0] and os.read(job.stderr.fileno(), 1 << 16)
+while is_heard(0):
+    pass
+print("more" if is_heard(30) else "no more")
+os.close(here)
+job.terminate()
+while is_heard(30):
+    pass
+END
+    expect said "$(cat "$scratch/said")" $'it waits\nmore'
+}
+
+# It writes faster than its lines are forwarded.
+test_what_outlives_a_process_does_not_hold_the_end() {
+    local code=0
+    [ -n "${WEFT_TEST_SANITIZER:-}" ] || ulimit -v 1000000
+    timeout 30 $run -n 1 sh -c 'echo first; yes & while grep -q "^wchar: 0$" /proc/$!/io; do :; done' >"$scratch/out" || code=$?
+    expect code $code 0
+    has output "$(grep -v y "$scratch/out")" '^\[0\] first$'
+}
+
+# Rank 1 reads another standard input.
+test_all_ranks_have_as_many_descriptors() {
+    got=$($run -n 2 --plain sh -c 'set -- /proc/$$/fd/*; echo $#' </dev/null | sort -u | wc -l)
+    expect numbers "$got" 1
+}
+
 test_rank_0_reads_our_input() {
     expect output "$(echo hello | $run -n 2 cat)" '[0] hello'
 }

@@ -77,8 +77,29 @@ static void set_number(const char *name, uint32_t value) {
 /* Only rank 0 reads our input, and not from a terminal: its group is not the one in front. */
 static void set_input(uint32_t rank) {
     if (rank == 0 && !isatty(0)) return;
-    int null = open("/dev/null", O_RDONLY);
+    int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
     if (null > 0) dup2(null, 0);
+}
+
+/* A handler of this process would take the signals that are to end a child, until that is its
+ * program. */
+static void forget_handlers(void) {
+    struct sigaction now;
+    signal(SIGCHLD, SIG_DFL);
+    for (int i = 0; i < N_STOP_SIGNALS; i++)
+        if (sigaction(stop_signals[i], NULL, &now) == 0 && now.sa_handler != SIG_IGN)
+            signal(stop_signals[i], SIG_DFL);
+}
+
+/* As fork(), and no signal runs a handler of the parent's in the child. */
+static pid_t fork_without_handlers(void) {
+    sigset_t all, before;
+    sigfillset(&all);
+    sigprocmask(SIG_SETMASK, &all, &before);
+    pid_t pid = fork();
+    if (pid == 0) forget_handlers();
+    sigprocmask(SIG_SETMASK, &before, NULL);
+    return pid;
 }
 
 static _Noreturn void become(const struct running *r, uint32_t rank, const struct ends *e,
@@ -139,7 +160,7 @@ static void on_exit_of(struct ev_loop *loop, ev_child *watcher, int events) {
 static bool start_process(struct running *r, uint32_t rank) {
     struct ends ends;
     if (!open_ends(&ends, r->params->plain)) return false;
-    pid_t parent = getpid(), pid = fork();
+    pid_t parent = getpid(), pid = fork_without_handlers();
     if (pid == 0) become(r, rank, &ends, parent);
     close_ends(&ends, 1);
     if (pid < 0) {
@@ -172,7 +193,10 @@ static void on_effect(struct fsm *m, unsigned what) {
     switch (what) {
     case JOB_FX_TERMINATE: signal_all(r, SIGTERM); break;
     case JOB_FX_KILL: signal_all(r, SIGKILL); break;
-    case JOB_FX_ARM_GRACE: ev_timer_start(r->loop, &r->grace); break;
+    case JOB_FX_ARM_GRACE:
+        ev_now_update(r->loop); /* starting the processes may have taken longer */
+        ev_timer_start(r->loop, &r->grace);
+        break;
     case JOB_FX_LEAVE: ev_break(r->loop, EVBREAK_ALL); break;
     default: break;
     }
