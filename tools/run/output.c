@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 /* A pipe that polls writable takes so much without blocking (PIPE_BUF), and so does a terminal. */
@@ -12,12 +13,13 @@ enum { PIECE = 4096, HIGH_WATER = 1 << 20 };
 
 /* ---- sinks ----------------------------------------------------------------------------------- */
 
-static void set_paused(struct outputs *o, bool paused) {
-    if (o->paused == paused) return;
-    o->paused = paused;
+static void set_paused(struct sink *sink, bool paused) {
+    struct outputs *o = sink->outputs;
+    if (sink->paused == paused) return;
+    sink->paused = paused;
     for (uint32_t i = 0; i < 2 * o->n; i++) {
         struct source *s = &o->sources[i];
-        if (!s->open) continue;
+        if (!s->open || s->sink != sink) continue;
         if (paused)
             ev_io_stop(o->loop, &s->watcher);
         else
@@ -50,7 +52,7 @@ static void on_writable(struct ev_loop *loop, ev_io *watcher, int events) {
     (void)events;
     write_piece(sink);
     if (sink->len == 0) ev_io_stop(loop, watcher);
-    if (sink->len < HIGH_WATER / 2) set_paused(sink->outputs, false);
+    if (sink->len < HIGH_WATER / 2) set_paused(sink, false);
 }
 
 static void put_output(struct sink *sink, const char *bytes, size_t len) {
@@ -65,7 +67,7 @@ static void put_output(struct sink *sink, const char *bytes, size_t len) {
     memcpy(sink->bytes + sink->len, bytes, len);
     sink->len += len;
     ev_io_start(sink->outputs->loop, &sink->watcher);
-    if (sink->len > HIGH_WATER) set_paused(sink->outputs, true);
+    if (sink->len > HIGH_WATER) set_paused(sink, true);
 }
 
 /* ---- terminals ------------------------------------------------------------------------------- */
@@ -125,18 +127,17 @@ static void close_source(struct source *s) {
     s->open = false;
 }
 
-/* False when there is nothing more for now. */
-static bool read_piece(struct source *s) {
+/* How many bytes came; 0: none for now, or none any more. */
+static size_t read_piece(struct source *s) {
     ssize_t n = read(s->watcher.fd, s->line + s->len, sizeof s->line - s->len);
-    if (n < 0 && errno == EINTR) return true;
-    if (n < 0 && errno == EAGAIN) return false;
+    if (n < 0 && (errno == EAGAIN || errno == EINTR)) return 0;
     if (n <= 0) {
         close_source(s);
-        return false;
+        return 0;
     }
     s->len += (size_t)n;
     forward_lines(s);
-    return true;
+    return (size_t)n;
 }
 
 static void on_readable(struct ev_loop *loop, ev_io *watcher, int events) {
@@ -183,14 +184,20 @@ static void write_rest(struct sink *sink) {
         if (!write_piece(sink)) poll(&writable, 1, -1);
 }
 
+/* What is in the pipe now: what outlived its process may hold the other end, and go on writing. */
+static void read_rest(struct source *s) {
+    int in_pipe = 0;
+    size_t n;
+    (void)ioctl(s->watcher.fd, FIONREAD, &in_pipe);
+    for (size_t got = 0; s->open && got < (size_t)in_pipe; got += n)
+        if ((n = read_piece(s)) == 0) break;
+    if (s->open) close_source(s);
+}
+
 void outputs_close(struct outputs *o) {
     o->broken = NULL;
-    for (uint32_t i = 0; o->sources && i < 2 * o->n; i++) {
-        struct source *s = &o->sources[i];
-        while (s->open && read_piece(s)) {
-        }
-        if (s->open) close_source(s); /* something that outlived its process holds the other end */
-    }
+    for (uint32_t i = 0; o->sources && i < 2 * o->n; i++)
+        if (o->sources[i].open) read_rest(&o->sources[i]);
     for (int i = 0; i < 2; i++) {
         struct sink *sink = &o->sinks[i];
         write_rest(sink); /* the job is over: may block */

@@ -24,6 +24,7 @@ struct sink {
     size_t len, room;
     int error;     /* errno of the write that failed; 0: none */
     bool terminal; /* it obeys control characters */
+    bool paused;   /* it is far behind, and its sources are not read */
 };
 
 /* One stream of one process. */
@@ -42,7 +43,6 @@ struct outputs {
     struct sink sinks[2];   /* standard output, standard error */
     struct source *sources; /* two a rank */
     uint32_t n;
-    bool paused;                             /* a sink is far behind */
     void (*broken)(struct outputs *outputs); /* a sink takes nothing any more */
 };
 
