@@ -60,6 +60,7 @@ static void print_verdict(const char *what, const struct verdict *verdict) {
 
 static int run_plan(const struct opts *opts, struct plan *plan, const char *name) {
     struct verdict verdict;
+    if (opts->trace) setvbuf(stdout, NULL, _IOLBF, 0); /* a crash loses no line */
     if (opts->trace || opts->mesh || opts->many)
         world_run(plan, &verdict, opts->trace ? stdout : NULL);
     else
@@ -82,9 +83,11 @@ static int run_one(const struct opts *opts) {
     return run_plan(opts, &plan, name);
 }
 
+/* A batch waits for it. */
 static int run_hash(uint64_t seed) {
     struct plan plan;
     struct verdict verdict;
+    apart_alarm(A_HANG_S);
     plan_draw(&plan, seed);
     world_run(&plan, &verdict, NULL);
     printf("%016" PRIx64 "\n", verdict.hash);

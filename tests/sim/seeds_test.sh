@@ -18,6 +18,15 @@ test_a_trace_notifies_what_happened() {
     grep -q 'dials worker' "$scratch/out" || expect trace "$(head -3 "$scratch/out")" 'a dial'
 }
 
+# What a crash, or a run that hangs, has shown until then.
+test_a_trace_that_ends_early_has_whole_lines() {
+    $sim --endpoints 20000 --trace >"$scratch/trace" &
+    wait_for test -s "$scratch/trace"
+    kill -KILL $!
+    wait $! || true
+    expect end "$(tail -c 1 "$scratch/trace" | od -An -c | tr -d ' ')" '\n'
+}
+
 test_a_small_mesh_comes_to_rest() {
     expect ends "$($sim --mesh --workers 8 | grep -o '^mesh: ok')" 'mesh: ok'
 }

@@ -10,8 +10,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { A_HANG_S = 20 };
-
 void *apart_shared(size_t size) {
     void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED) abort();

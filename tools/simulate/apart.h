@@ -18,6 +18,7 @@ void *apart_shared(size_t size);
 const char *apart_end(int wait_status);
 /* From now on this process may work so long. */
 void apart_alarm(unsigned seconds);
+enum { A_HANG_S = 20 }; /* of one seed */
 
 /*
  * batch.c: seeds, in several processes; each hundredth is run once more, by another process at

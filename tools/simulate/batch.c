@@ -10,7 +10,7 @@
 
 #include "apart.h"
 
-enum { TWICE = 100, A_HANG_S = 20 };
+enum { TWICE = 100 };
 
 /* What a process reports to its parent. */
 struct tally {

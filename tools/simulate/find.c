@@ -10,8 +10,6 @@
 
 #include "apart.h"
 
-enum { A_HANG_S = 20 };
-
 struct finding {
     uint64_t seed; /* the last that was begun */
     bool failed;

@@ -16,7 +16,7 @@ static bool same(const char *a, const char *b) {
         if (*a != *b) return false;
         if (*a) a++, b++;
     }
-    return true;
+    return *a == *b;
 }
 
 static bool still_fails(const struct plan *plan, const struct verdict *verdict) {
