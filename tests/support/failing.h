@@ -68,17 +68,18 @@ static inline bool life_ends_well(void (*life)(void *arg), void *arg, unsigned c
 }
 
 /* The first call of each of `n` functions fails (`every`: each call), one in each life. `ends_well`
- * plays a life. */
+ * plays a life. A life without any of them fails the test: they are not called by these names. */
 static inline void each_fails_once(unsigned n, bool every,
                                    bool (*ends_well)(void *arg, unsigned call, unsigned at),
                                    void *arg) {
-    unsigned n_calls[MOST_CALLS], n_bad = 0;
+    unsigned n_calls[MOST_CALLS], n_lives = 0, n_bad = 0;
     CHECK(ends_well(arg, 0, 0));
     memcpy(n_calls, failing->n_calls, sizeof n_calls);
     for (unsigned call = 0; call < n; call++) {
         const unsigned last = every ? n_calls[call] : n_calls[call] > 0;
-        for (unsigned at = 1; at <= last; at++) n_bad += !ends_well(arg, call, at);
+        for (unsigned at = 1; at <= last; at++, n_lives++) n_bad += !ends_well(arg, call, at);
     }
+    CHECK(n_lives > 0);
     CHECK_EQ(n_bad, 0);
 }
 

@@ -148,16 +148,15 @@ static void tag_check(struct flow *f, uint64_t n) {
 static void tag_left(weft_status_t status, void *arg) {
     ((struct flow *)arg)->tag_done++;
 }
+/* The batch that was received last. */
+static void tag_check_batch(struct flow *f) {
+    uint64_t first = f->tag_posted - (f->tag_posted ? SLOTS : 0);
+    for (uint64_t n = first; n < f->tag_posted; n++) tag_check(f, n);
+}
 /* In batches: all of one are received before the next begins. */
 static void flow_tag(struct flow *f, uint64_t direction) {
     if (f->tag_seen < f->tag_posted || f->tag_done < f->tag_sent) return;
-    for (uint64_t n = f->tag_posted - f->tag_posted % SLOTS, end = f->tag_posted; end && n < end;
-         n++)
-        tag_check(f, n);
-    if (f->tag_posted % SLOTS == 0)
-        for (uint64_t n = f->tag_posted >= SLOTS ? f->tag_posted - SLOTS : 0; n < f->tag_posted;
-             n++)
-            tag_check(f, n);
+    tag_check_batch(f);
     for (int i = 0; i < SLOTS; i++, f->tag_posted++) {
         weft_iov_t iov = {tag_bytes[direction][f->tag_posted % SLOTS], LARGEST};
         weft_op_t op = {.done = tag_came, .arg = f};
@@ -402,6 +401,7 @@ static void pair_finish(struct pair *p) {
         if (!pair_turn(p)) break;
     }
     CHECK(pair_quiet(p));
+    for (int i = 0; i < SIDES; i++) tag_check_batch(&p->flow[i]);
     CHECK_EQ(p->wrong + p->failed, 0);
     CHECK_EQ(p->errors, 0);
 }
