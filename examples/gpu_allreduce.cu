@@ -54,7 +54,7 @@ static double run(weft_team_t *team, weft_worker_t *worker, cudaStream_t stream,
 
 int main(int argc, char **argv) {
     size_t bytes = argc > 1 ? strtoull(argv[1], nullptr, 10) : 1 << 20, n = std::max<size_t>(bytes / 4, 1);
-    int rounds = argc > 2 ? atoi(argv[2]) : 20, devices = 0;
+    int rounds = std::max(1, argc > 2 ? atoi(argv[2]) : 20), devices = 0;
     if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) {
         printf("no GPU here\n");
         return 0;

@@ -60,13 +60,14 @@ static void cross(weft_ep_t *ep, int receiver, device_pointer from, device_point
 
 int main(int argc, char **argv) {
     if (!load_cuda()) return puts("no GPU here"), 0;
-    size_t len = argc > 1 ? strtoul(argv[1], NULL, 10) % sizeof sent : 1 << 20;
+    size_t len = argc > 1 ? strtoul(argv[1], NULL, 10) : 1 << 20;
     char address[2][256];
     weft_context_t *context;
     weft_ep_t *ep[2];
     device_pointer memory[2];
     weft_mem_info_t info;
     struct timespec begin, end;
+    if (len < 1 || len > sizeof sent) return printf("1 to %zu bytes\n", sizeof sent), 2;
     if (cuda.alloc(&memory[0], len) || cuda.alloc(&memory[1], len)) return puts("no memory"), 1;
     for (size_t i = 0; i < len; i++) sent[i] = (char)(i * 7);
     cuda.to_device(memory[0], sent, len);
@@ -81,13 +82,14 @@ int main(int argc, char **argv) {
         must(weft_connect_address(worker[i], address[i], room, NULL, &ep[i]));
     }
     cross(ep[0], 1, memory[0], memory[1], len); /* and the connection is there */
+    cuda.to_device(memory[0], got, len);        /* zeros: what is there at the end came back */
     clock_gettime(CLOCK_MONOTONIC, &begin);
     for (int i = 0; i < 20; i++) {
         cross(ep[1], 0, memory[1], memory[0], len);
         cross(ep[0], 1, memory[0], memory[1], len);
     }
     clock_gettime(CLOCK_MONOTONIC, &end);
-    cuda.to_host(got, memory[1], len);
+    cuda.to_host(got, memory[0], len);
     double ns = (double)(end.tv_sec - begin.tv_sec) * 1e9 + (double)(end.tv_nsec - begin.tv_nsec);
     printf("%s memory, %zu bytes, %.1f us a round trip, %s\n",
            info.type == WEFT_MEMORY_CUDA ? "device" : "host", len, ns / 1000 / 20,

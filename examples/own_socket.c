@@ -3,6 +3,7 @@
  * the socket, and gives it back.
  */
 #include <arpa/inet.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -77,7 +78,8 @@ int main(void) {
     while (!received) MUST(!weft_worker_wait(worker, -1));
 
     give_back(over, ep);
-    while (recv(fd, &byte, 1, MSG_DONTWAIT) != 0) weft_worker_progress(worker, 0);
+    while (recv(fd, &byte, 1, MSG_DONTWAIT) != 0)
+        MUST(errno == EAGAIN && weft_worker_progress(worker, 0) >= 0);
     puts("the stream has ended, and the socket is the program's");
     MUST(close(fd) == 0);
     give_back(by, librarys);

@@ -86,6 +86,7 @@ int main(void) {
     void *sent = ucx.send(ucx.ep, "by one waiter", LEN, UCX_TAG, defaults);
     MUST(weft_am_send(ep, HELLO, NULL, 0, &(weft_iov_t){"by one waiter", LEN}, 1, NULL) >= 0);
     while (!received || ucx.status(receive) == UNDER_WAY) MUST(!weft_worker_wait(worker, -1));
+    MUST(!ucx.status(receive));
     printf("received by UCX: %s\n", got);
     ucx.request_free(receive);
     if (sent) ucx.request_free(sent);

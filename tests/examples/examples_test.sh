@@ -74,6 +74,9 @@ test_gpu_pingpong() {
         has device "$(LD_LIBRARY_PATH=$double timeout 60 "$examples/gpu-pingpong" $bytes)" \
             "^device memory, $bytes bytes, .* us a round trip, the same bytes$"
     done
+    for bytes in 0 x 134217729; do
+        has "$bytes" "$(LD_LIBRARY_PATH=$double timeout 60 "$examples/gpu-pingpong" $bytes)" '^1 to 134217728 bytes$'
+    done
 }
 
 test_view_gpu() {
