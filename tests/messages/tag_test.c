@@ -636,13 +636,18 @@ static double wait_for_credit(struct two *t, int n) {
     return processor_time() - begin;
 }
 
-/* No credit has all others looked at: eight times as many would take 64 times as long. */
+/* No credit has all others looked at: eight times as many would take 64 times as long, each time.
+ * What else the machine does takes time in some of them. */
 TEST_WIRES(many_that_wait_for_little_credit_go_in_order_and_in_their_time) {
     struct two t;
     two_workers(&t, transport, (weft_setting_t[]){{"tag.unexpected_bytes", "1k"}}, 1);
     two_dial(&t);
     UNTIL(&t, t.ready && t.back);
-    double few = wait_for_credit(&t, FEW_WAIT), many = wait_for_credit(&t, MANY_WAIT);
-    CHECK(many < 24 * few);
+    bool in_time = false;
+    for (int tries = 0; tries < 4 && !in_time; tries++) {
+        double few = wait_for_credit(&t, FEW_WAIT);
+        in_time = wait_for_credit(&t, MANY_WAIT) < 24 * few;
+    }
+    CHECK(in_time);
     two_down(&t);
 }

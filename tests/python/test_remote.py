@@ -292,7 +292,7 @@ class Streams(Case):
             listener = one.listen()
 
             async def tells():
-                async with weft.Worker() as two:
+                async with weft.Worker(settings={"close.timeout": "100s"}) as two:  # all of it crosses within the close
                     reader, writer = await open_stream(await two.connect(listener.uri))
                     writer.write(bytes(8 << 20))
                     writer.close()
