@@ -41,6 +41,22 @@ static void leave_due(struct weft_ep *ep, struct list *to) {
     if (ep->notices == 0) ep->worker->n_due--;
 }
 
+/* A close in good order that an abort has shortened reports to both calls. */
+struct shortened {
+    weft_done_fn done[2];
+    void *arg[2];
+    struct cause *cause;
+};
+
+static void notify_both(weft_status_t status, void *arg) {
+    struct shortened both = *(struct shortened *)arg;
+    talloc_free(arg);
+    both.done[0](status, both.arg[0]);
+    if (status < 0) weft__cause_note(status, both.cause); /* that call may have failed otherwise */
+    weft__cause_drop(both.cause);
+    both.done[1](status, both.arg[1]);
+}
+
 /* The handle is invalid when the callback starts. Its memory is freed when no callback runs. */
 static void notify_closed(struct weft_ep *ep) {
     struct weft_worker *worker = ep->worker;
@@ -54,6 +70,7 @@ static void notify_closed(struct weft_ep *ep) {
     talloc_free(ep->stream);
     talloc_free(ep->rma);
     if (closed && status < 0) weft__cause_note(status, ep->cause);
+    if (closed == notify_both) ((struct shortened *)arg)->cause = weft__cause_hold(ep->cause);
     weft__cause_drop(ep->cause);
     if (ep->outlives)
         ep->rested = true;
@@ -473,6 +490,30 @@ static void set_closed(struct weft_ep *ep, const weft_op_t *op) {
     ep->arg = op ? op->arg : NULL;
 }
 
+/*
+ * An abort ends a close in good order at once, unless that is an abort by now, or the worker's.
+ * What has no request left, once it drains, was sent.
+ */
+static weft_status_t shorten_close(struct weft_ep *ep, const weft_op_t *op) {
+    if (ep->status != WEFT_OK)
+        return weft__fail(WEFT_ERR_BUSY, "the endpoint is closing already, and waits no longer");
+    struct shortened *both = NULL;
+    if (op && op->done && !(both = weft__new(ep->worker, struct shortened)))
+        return WEFT_ERR_NO_MEMORY;
+    if (both) {
+        *both = (struct shortened){{ep->closed, op->done}, {ep->arg, op->arg}, NULL};
+        ep->closed = notify_both;
+        ep->arg = both;
+    }
+    if (op && op->request_p) *op->request_p = NULL;
+    if (!ep->draining || !list_empty(&ep->requests)) {
+        weft__ep_cause(ep, WEFT_ERR_CLOSED, "an abort ended the close in good order");
+        note_end(ep, WEFT_ERR_CLOSED);
+    }
+    weft__ep_abort(ep);
+    return WEFT_IN_PROGRESS;
+}
+
 /* The worker may have begun to close it before: then this close is that one's, and waits for it. */
 static weft_status_t close_posted(void *posted_on, const struct submit_args *args,
                                   const weft_op_t *op) {
@@ -502,9 +543,10 @@ weft_status_t weft_ep_close(weft_ep_t *ep, weft_close_mode_t mode, const weft_op
     if (st == WEFT_OK) st = weft__worker_enter(ep->worker);
     if (st == WEFT_IN_PROGRESS) return post_close(ep, mode, op);
     if (st < 0) return st;
-    if (ep->closing) return weft__fail(WEFT_ERR_BUSY, "the endpoint is closing already");
     if (ep->owned)
         return weft__fail(WEFT_ERR_BUSY, "the endpoint is closed by its team or its association");
+    if (ep->closing && mode == WEFT_CLOSE_ABORT) return shorten_close(ep, op);
+    if (ep->closing) return weft__fail(WEFT_ERR_BUSY, "the endpoint is closing already");
 
     ep->closing = true;
     if (op && op->request_p) *op->request_p = NULL;

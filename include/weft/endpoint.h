@@ -132,16 +132,20 @@ typedef enum weft_close_mode {
  * Operations that are posted behind it return CLOSED. While the endpoint is still being connected,
  * or submissions of other threads are under way, a flushing close may take them along.
  *
- * A flushing close becomes an abort after op->deadline_ms, or after the setting close.timeout.
- * `op->done` gets WEFT_OK, or the reason why the close was not in good order: TIMED_OUT, or the
- * status that the endpoint was lost with before, PEER_CLOSED included. The endpoint is closed in
- * every case.
+ * A flushing close becomes an abort after op->deadline_ms, after the setting close.timeout, or by a
+ * second call with WEFT_CLOSE_ABORT. Such a call returns WEFT_IN_PROGRESS, too, and the `done` of
+ * both is called, the first one's first. Its deadline has no meaning.
+ *
+ * `op->done` gets WEFT_OK, or the reason why the close was not in good order: TIMED_OUT; CLOSED, if
+ * a second call cut off operations; or the status that the endpoint was lost with before,
+ * PEER_CLOSED included. The endpoint is closed in every case.
  *
  * The peer gets PEER_CLOSED in either mode. It cannot see that an abort discarded data, so mark the
  * end of a stream in its own bytes if that matters.
  *
- * Errors: BUSY if the endpoint is already closing, is associated (weft/resource.h), or is a team's
- * (weft_team_ep).
+ * Errors: BUSY if the endpoint is already closing, and the call is no abort or finds one; if it is
+ * associated (weft/resource.h), or is a team's (weft_team_ep). NO_MEMORY of a second call that has
+ * `done`; without it there is none.
  */
 WEFT_API weft_status_t weft_ep_close(weft_ep_t *ep, weft_close_mode_t mode, const weft_op_t *op);
 

@@ -107,6 +107,95 @@ TEST_EACH(close_while_dialing_cancels_nothing_and_leaks_nothing) {
     two_down(&t);
 }
 
+/* A close in good order waits for a receiver, of which there is none. */
+TEST_EACH(an_abort_shortens_a_close_that_has_begun) {
+    struct two t;
+    struct tally c = {0}, flushing = {0}, aborting = {0};
+    static char big[300000];
+    two_up(&t, transport);
+    for (int i = 0; i < 20; i++)
+        CHECK_EQ(weft_tag_send(t.ep, 1, &(weft_iov_t){big, sizeof big}, 1, OP(&c)),
+                 WEFT_IN_PROGRESS);
+    CHECK_EQ(weft_ep_close(t.ep, WEFT_CLOSE_FLUSH, CLOSE_OP(&flushing)), WEFT_IN_PROGRESS);
+    for (int i = 0; i < 100; i++) two_turn(&t);
+    CHECK_EQ(flushing.calls, 0);
+    CHECK_EQ(weft_ep_close(t.ep, WEFT_CLOSE_FLUSH, NULL), WEFT_ERR_BUSY);
+    weft_request_t *none = (void *)1;
+    CHECK_EQ(weft_ep_close(t.ep, WEFT_CLOSE_ABORT,
+                           &(weft_op_t){.done = tally, .arg = &aborting, .request_p = &none}),
+             WEFT_IN_PROGRESS);
+    CHECK(!none);
+    CHECK_EQ(weft_ep_close(t.ep, WEFT_CLOSE_ABORT, NULL), WEFT_ERR_BUSY);
+    CHECK_EQ(flushing.calls + aborting.calls, 0);
+    UNTIL(&t, flushing.calls && aborting.calls);
+    CHECK_EQ(flushing.status, WEFT_ERR_CLOSED);
+    CHECK_EQ(aborting.status, WEFT_ERR_CLOSED);
+    CHECK_EQ(c.calls, 20);
+    CHECK_EQ(c.status, WEFT_ERR_CLOSED);
+    UNTIL(&t, t.back_errors == 1);
+    for (int i = 0; i < 100; i++) two_turn(&t);
+    CHECK_EQ(flushing.calls, 1);
+    CHECK_EQ(aborting.calls, 1);
+    two_down(&t);
+}
+
+static void describe_end(weft_status_t status, void *text) {
+    weft_status_describe(status, text, 400);
+}
+static void fail_and_describe_end(weft_status_t status, void *text) {
+    CHECK_EQ(weft_connect(NULL, NULL, NULL, NULL), WEFT_ERR_INVALID_PARAM);
+    weft_status_describe(status, text, 400);
+}
+
+/* Each of the two gets the cause, whatever the other one calls. */
+TEST(an_abort_of_a_close_names_itself) {
+    struct two t;
+    char first[400] = "", second[400] = "";
+    static char big[300000];
+    two_up(&t, "tcp");
+    CHECK_EQ(weft_tag_send(t.ep, 1, &(weft_iov_t){big, sizeof big}, 1, NULL), WEFT_IN_PROGRESS);
+    weft_op_t one = {.done = fail_and_describe_end, .arg = first, .deadline_ms = 60000},
+              two = {.done = describe_end, .arg = second};
+    CHECK_EQ(weft_ep_close(t.ep, WEFT_CLOSE_FLUSH, &one), WEFT_IN_PROGRESS);
+    CHECK_EQ(weft_ep_close(t.ep, WEFT_CLOSE_ABORT, &two), WEFT_IN_PROGRESS);
+    UNTIL(&t, *second);
+    CHECK(strstr(second, "an abort ended the close"));
+    CHECK(strstr(first, "WEFT_ERR_CLOSED"));
+    two_down(&t);
+}
+
+/* Of one that is held until the endpoint is connected, and by an abort that reports to no one. */
+TEST_EACH(an_abort_shortens_a_close_that_waits_for_the_connection) {
+    struct two t;
+    struct tally sent = {0}, flushing = {0};
+    two_workers(&t, transport, NULL, 0);
+    two_dial(&t);
+    CHECK_EQ(weft_am_send(t.ep, 1, NULL, 0, NULL, 0, OP(&sent)), WEFT_IN_PROGRESS);
+    CHECK_EQ(weft_ep_close(t.ep, WEFT_CLOSE_FLUSH, CLOSE_OP(&flushing)), WEFT_IN_PROGRESS);
+    CHECK_EQ(weft_ep_close(t.ep, WEFT_CLOSE_ABORT, NULL), WEFT_IN_PROGRESS);
+    UNTIL(&t, flushing.calls);
+    CHECK_EQ(flushing.status, WEFT_ERR_CLOSED);
+    CHECK_EQ(sent.calls, 1);
+    CHECK_EQ(sent.status, WEFT_ERR_CLOSED);
+    two_down(&t);
+}
+
+/* What is closed without a program that asked, or by an abort, has nothing to shorten. */
+TEST(an_abort_of_an_abort_is_busy) {
+    struct two t;
+    struct tally closed = {0};
+    two_up(&t, "tcp");
+    CHECK_EQ(weft_ep_close(t.ep, WEFT_CLOSE_ABORT, OP(&closed)), WEFT_IN_PROGRESS);
+    CHECK_EQ(weft_ep_close(t.ep, WEFT_CLOSE_ABORT, NULL), WEFT_ERR_BUSY);
+    UNTIL(&t, closed.calls && t.back_errors);
+    CHECK_EQ(closed.status, WEFT_OK);
+    CHECK_EQ(weft_ep_close(t.back, WEFT_CLOSE_FLUSH, OP(&closed)), WEFT_IN_PROGRESS);
+    CHECK_EQ(weft_ep_close(t.back, WEFT_CLOSE_ABORT, NULL), WEFT_ERR_BUSY); /* it was lost */
+    UNTIL(&t, closed.calls == 2);
+    CHECK_EQ(closed.status, WEFT_ERR_PEER_CLOSED);
+    two_down(&t);
+}
+
 static void close_in_handler(weft_ep_t *ep, weft_am_t *am, void *arg) {
     received++;
     if (received == 1) weft_ep_close(ep, WEFT_CLOSE_ABORT, CLOSED);

@@ -92,6 +92,36 @@ TEST(what_a_thread_submitted_is_sent_before_its_own_close) {
     closes_behind_them(&p, 2 * MANY);
 }
 
+/* It comes while that close waits for them, by the owner or by another thread. */
+static void *abort_behind(void *arg) {
+    if (weft_ep_close(((struct pair *)arg)->to_a, WEFT_CLOSE_ABORT,
+                      &(weft_op_t){.done = note_closed}) != WEFT_IN_PROGRESS)
+        abort();
+    return NULL;
+}
+static void *submit_many_close_and_abort(void *arg) {
+    submit_many_and_close(arg);
+    return abort_behind(arg);
+}
+TEST(an_abort_shortens_a_close_that_waits_for_what_was_submitted) {
+    for (int by_owner = 0; by_owner < 2; by_owner++) {
+        struct pair p;
+        begin(&p);
+        run_thread(&p, by_owner ? submit_many : submit_many_close_and_abort);
+        if (by_owner) {
+            close_as(&p, WEFT_CLOSE_FLUSH);
+            abort_behind(&p);
+        }
+        UNTIL_PAIR(&p, n_closed == 2);
+        CHECK_EQ(n_ended_at_close, 2 * MANY);
+        CHECK_EQ(close_status, WEFT_ERR_CLOSED);
+        for (int i = 0; i < 100; i++) weft_worker_progress(p.b, 0);
+        CHECK_EQ(n_ended, 2 * MANY);
+        CHECK_EQ(n_closed, 2);
+        pair_end(&p);
+    }
+}
+
 /* The endpoint is lost while the close waits for them. */
 TEST(a_flushing_close_of_a_lost_endpoint_waits_for_them_too) {
     struct pair p;

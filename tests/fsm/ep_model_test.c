@@ -94,7 +94,7 @@ static void closing(struct explore_world *w, unsigned peer) {
         {.event = EP_EV_ABORT,                                                              \
          .states = ~IN(IDLE),                                                               \
          .before = closing,                                                                 \
-         .rescue = true}, /* the worker's end */                                            \
+         .rescue = true}, /* the worker's end, or the user's second call */                 \
         {.event = EP_EV_CLOSE, .states = IN(LOST), .when = may_close, .before = closing},   \
         {.event = EP_EV_DRAINED, .armed = true},                                            \
         {.event = EP_EV_GONE,                                                               \
