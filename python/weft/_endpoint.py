@@ -383,8 +383,14 @@ class Endpoint(_core.Endpoint):
                 self._transport._gone(None)
 
     def abort(self) -> None:
-        """Closes at once and discards what was not sent. Needs no loop. It does not shorten a close that has begun."""
-        self._close(True, None)
+        """Closes at once and discards what was not sent, also of a close that has begun. Needs no loop."""
+        if self._closing is None:
+            self._close(True, None)
+        elif not self.closed:
+            try:
+                self.post_close(True)
+            except errors.BusyError:  # that close is an abort by now, or the worker closes
+                pass
         if self._transport is not None:
             self._transport._gone(None)
 

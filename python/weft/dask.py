@@ -84,6 +84,7 @@ class Weft(Comm):
 
     def __init__(self, ep: Endpoint, shared: _Shared, local_addr: str, peer_addr: str, deserialize: bool = True) -> None:
         self._ep: Endpoint | None = ep
+        self._closing: Endpoint | None = None
         self._shared: _Shared | None = shared
         self._loop = asyncio.get_running_loop()
         self._local_addr, self._peer_addr = local_addr, peer_addr
@@ -144,16 +145,17 @@ class Weft(Comm):
     async def close(self) -> None:
         ep = self._ep
         if ep is not None:
-            self._ep = None
+            self._ep, self._closing = None, ep
             try:
                 await ep.close()
             except errors.WeftError:
                 pass
             finally:
+                self._closing = None
                 self._leave()
 
     def abort(self) -> None:
-        ep = self._leave()
+        ep = self._leave() or self._closing
         if ep is not None and not ep.closed:
             ep.abort()
 

@@ -90,6 +90,20 @@ class Comms(unittest.IsolatedAsyncioTestCase):
                     await comm.write({})
                 comm.abort()
 
+    async def test_an_abort_ends_a_close_that_has_begun(self):
+        with unittest.mock.patch.dict(os.environ, WEFT_CLOSE_TIMEOUT="100s"):
+            a, b = await pair()
+        write = asyncio.ensure_future(a._ep.send_tag(bytes(8 << 20), 5))  # no one receives it
+        await asyncio.sleep(0)
+        close = asyncio.ensure_future(a.close())
+        await asyncio.sleep(0.05)
+        self.assertFalse(close.done())
+        a.abort()
+        await asyncio.wait_for(close, 20)
+        await asyncio.wait([write], timeout=20)
+        self.assertIsInstance(write.exception(), weft.ClosedError)
+        b.abort()
+
     async def test_nobody_listens(self):
         begun = asyncio.get_running_loop().time()
         with self.assertRaises(OSError) as raised:

@@ -185,6 +185,21 @@ class Ending(Case):
                     await client.send(b"x")
                 await client.close()
 
+    async def test_an_abort_ends_a_close_that_has_begun(self):
+        async with pair(settings={"close.timeout": "100s"}) as (client, server):
+            sending = asyncio.ensure_future(client.send_tag(bytes(8 << 20), 5))  # no one receives it
+            await asyncio.sleep(0)
+            closing = asyncio.ensure_future(client.close())
+            await asyncio.sleep(0.05)
+            self.assertFalse(closing.done() or client.closed)
+            client.abort()
+            client.abort()
+            await asyncio.wait_for(closing, 20)
+            self.assertTrue(client.closed)
+            with self.assertRaises(weft.ClosedError):
+                await sending
+            client.abort()
+
     async def test_cancelling_a_task_cancels_its_operation(self):
         async with pair() as (client, server):
             got = bytearray(4)

@@ -313,6 +313,19 @@ class Streams(Case):
             with self.assertRaises(weft.TimedOutError):
                 await asyncio.wait_for(writer.wait_closed(), 60)
 
+    async def test_an_abort_ends_the_close_of_a_writer(self):
+        async with pair(settings={"stream.window": "64k", "close.timeout": "100s"}) as (client, server):
+            reader, writer = await open_stream(client)
+            writer.write(bytes(8 << 20))
+            writer.close()
+            await asyncio.sleep(0.05)
+            self.assertFalse(client.closed)
+            writer.transport.abort()
+            await asyncio.wait_for(writer.wait_closed(), 20)
+            async with asyncio.timeout(20):
+                while not client.closed:
+                    await asyncio.sleep(0.01)
+
     async def test_a_writer_closes_with_its_endpoint(self):
         for abort in (False, True):
             async with pair() as (client, server):
