@@ -45,7 +45,8 @@ struct worker {
     pid_t owner_id;       /* the kernel's id of the thread that made it */
     struct graph *graphs; /* open ones, of its teams */
     struct child *children;
-    atomic_flag listing;           /* held while `children` changes */
+    struct finalizer *finalizers;  /* of views that end: view.c */
+    atomic_flag listing;           /* held while `children` or a list of finalizers changes */
     struct request *first, **last; /* complete, and not reported yet */
     struct request *spare;
     /* Its close, in progress: of what it has, regions and keys are there until its end, and all
@@ -222,6 +223,8 @@ int weft__py_own(struct worker *worker);
 /* ---- ends.c ---- */
 void weft__py_adopt(struct worker *worker, struct child *child, void **handle);
 void weft__py_disown(struct worker *worker, struct child *child);
+void weft__py_lock_lists(struct worker *worker);
+void weft__py_unlock_lists(struct worker *worker);
 void weft__py_closes(struct worker *worker); /* its close has begun: it has no endpoint any more */
 bool weft__py_is_owner(const struct worker *worker);
 typedef void (*weft__py_end_fn)(struct worker *worker, void *handle, void *arg);
@@ -267,6 +270,8 @@ extern PyType_Spec weft__py_context_spec, weft__py_worker_spec, weft__py_ep_spec
     weft__py_view_spec, weft__py_coll_spec, weft__py_layout_spec, weft__py_graph_spec;
 int weft__py_am_traverse(struct worker *worker, visitproc visit, void *arg);
 void weft__py_am_clear(struct worker *worker);
+int weft__py_finalizers_traverse(struct finalizer *first, visitproc visit, void *arg);
+void weft__py_finalizers_clear(struct finalizer **first_p); /* they will call nothing */
 
 /* ---- block.c ---- */
 

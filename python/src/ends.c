@@ -10,10 +10,10 @@
 #include <unistd.h>
 
 /* The list changes without the interpreter's lock, too: within progress that released it. */
-static void lock(struct worker *w) {
+void weft__py_lock_lists(struct worker *w) {
     while (atomic_flag_test_and_set_explicit(&w->listing, memory_order_acquire)) sched_yield();
 }
-static void unlock(struct worker *w) {
+void weft__py_unlock_lists(struct worker *w) {
     atomic_flag_clear_explicit(&w->listing, memory_order_release);
 }
 
@@ -36,16 +36,16 @@ static void *unlink_from(struct child *child) {
 }
 
 void weft__py_adopt(struct worker *worker, struct child *child, void **handle) {
-    lock(worker);
+    weft__py_lock_lists(worker);
     link_in(worker, child, handle);
-    unlock(worker);
+    weft__py_unlock_lists(worker);
 }
 
 /* The handle, or NULL: it was none, or is gone with the worker. */
 static void *disowned(struct worker *worker, struct child *child) {
-    lock(worker);
+    weft__py_lock_lists(worker);
     void *handle = unlink_from(child);
-    unlock(worker);
+    weft__py_unlock_lists(worker);
     return handle;
 }
 
@@ -54,10 +54,10 @@ void weft__py_disown(struct worker *worker, struct child *child) {
 }
 
 void weft__py_closes(struct worker *w) {
-    lock(w);
+    weft__py_lock_lists(w);
     for (struct child *child = w->children; child; child = child->next)
         if (child->is_ep) weft__py_ep_left(child);
-    unlock(w);
+    weft__py_unlock_lists(w);
 }
 
 /* ---- what other threads may do ---- */
@@ -68,16 +68,16 @@ static bool takes_calls(const struct worker *w) {
 }
 
 bool weft__py_post(struct worker *w, void (*fn)(void *arg), void *arg) {
-    lock(w);
+    weft__py_lock_lists(w);
     bool posted = takes_calls(w) && weft_worker_post(w->handle, fn, arg) == WEFT_OK;
-    unlock(w);
+    weft__py_unlock_lists(w);
     return posted;
 }
 
 void weft__py_wake(struct worker *w) {
-    lock(w);
+    weft__py_lock_lists(w);
     if (takes_calls(w)) weft_worker_wake(w->handle);
-    unlock(w);
+    weft__py_unlock_lists(w);
 }
 
 /* ---- without a reference ---- */
@@ -110,7 +110,7 @@ void weft__py_end(struct worker *w, struct child *child, weft__py_end_fn end, vo
     bool owner = weft__py_is_owner(w), now = w->dead || (owner && !w->ending);
     struct orphan *orphan = now ? NULL : malloc(sizeof *orphan);
     if (orphan) *orphan = (struct orphan){.worker = w, .end = end, .arg = arg};
-    lock(w);
+    weft__py_lock_lists(w);
     void *handle = unlink_from(child);
     if (orphan && handle) { /* it takes the place of the object */
         orphan->handle = handle;
@@ -120,7 +120,7 @@ void weft__py_end(struct worker *w, struct child *child, weft__py_end_fn end, vo
         if (orphan->posted && weft_worker_post(w->handle, on_owner, orphan) < 0)
             orphan->posted = false;
     }
-    unlock(w);
+    weft__py_unlock_lists(w);
     if (now || !handle) {
         free(orphan);
         end(w, w->dead ? NULL : handle, arg);
@@ -201,18 +201,18 @@ void weft__py_take_left(struct state *s) {
 /* ---- the worker's end ---- */
 
 void weft__py_ended(struct worker *w) {
-    lock(w); /* another thread may be using it */
+    weft__py_lock_lists(w); /* another thread may be using it */
     w->handle = NULL;
     w->ending = NULL;
-    unlock(w);
+    weft__py_unlock_lists(w);
     for (;;) {
-        lock(w);
+        weft__py_lock_lists(w);
         struct child *child = w->children;
         if (child) {
             unlink_from(child);
             *child->handle = NULL;
         }
-        unlock(w);
+        weft__py_unlock_lists(w);
         if (!child) return;
         struct orphan *orphan = child->orphan ? (struct orphan *)child : NULL;
         if (orphan && !orphan->posted) finish(orphan, NULL);

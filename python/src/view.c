@@ -6,7 +6,8 @@ struct view {
     struct worker *worker;
     struct child child;
     struct team *team;
-    struct request *ending; /* its release, in progress */
+    struct request *ending;       /* its release, in progress */
+    struct finalizer *finalizers; /* pushed, and not called yet */
 };
 
 /* NULL: it is gone, or may be. */
@@ -100,22 +101,84 @@ static void end(struct worker *unused, void *handle, void *arg) {
     if (handle) weft_view_release(handle, NULL);
 }
 
-/* A worker may hold its views. */
+/*
+ * The library refers to the function of a finalizer, and the function may refer to its view. So the
+ * collector is shown it: as the view's until the view ends, and then as the worker's, which calls
+ * it.
+ */
+struct finalizer {
+    struct finalizer *next, **prev;
+    struct worker *worker;
+    PyObject *fn; /* NULL: collected with its worker */
+};
+
+static void link_finalizer(struct finalizer *f, struct finalizer **first_p) {
+    f->next = *first_p;
+    f->prev = first_p;
+    if (f->next) f->next->prev = &f->next;
+    *first_p = f;
+}
+
+static void unlink_finalizer(struct finalizer *f) {
+    *f->prev = f->next;
+    if (f->next) f->next->prev = f->prev;
+}
+
+/* Gives its function to the caller. */
+static PyObject *end_finalizer(struct finalizer *f) {
+    PyObject *fn = f->fn;
+    weft__py_lock_lists(f->worker);
+    unlink_finalizer(f);
+    weft__py_unlock_lists(f->worker);
+    free(f);
+    return fn;
+}
+
+static void leave_finalizers(struct view *v) {
+    weft__py_lock_lists(v->worker);
+    for (struct finalizer *f; (f = v->finalizers) != NULL;) {
+        unlink_finalizer(f);
+        link_finalizer(f, &v->worker->finalizers);
+    }
+    weft__py_unlock_lists(v->worker);
+}
+
+int weft__py_finalizers_traverse(struct finalizer *first, visitproc visit, void *arg) {
+    for (struct finalizer *f = first; f; f = f->next) Py_VISIT(f->fn);
+    return 0;
+}
+
+void weft__py_finalizers_clear(struct finalizer **first_p) {
+    for (;;) {
+        struct finalizer *f = *first_p;
+        while (f && !f->fn) f = f->next;
+        if (!f) return;
+        Py_CLEAR(f->fn); /* the list may change in it */
+    }
+}
+
 static int traverse(PyObject *self, visitproc visit, void *arg) {
     struct view *v = (struct view *)self;
     Py_VISIT(Py_TYPE(self));
     Py_VISIT(v->worker);
     Py_VISIT(v->team);
-    return 0;
+    return weft__py_finalizers_traverse(v->finalizers, visit, arg);
+}
+
+/* Nothing refers to it any more, or only what it refers to itself. */
+static void give_up(PyObject *self) {
+    struct view *v = (struct view *)self;
+    bool here = v->handle && !v->worker->dead && weft__py_is_owner(v->worker);
+    if (here && v->team && weft__py_graphs_end(v->worker, v->team) < 0) PyErr_WriteUnraisable(NULL);
+    leave_finalizers(v);
+    weft__py_end(v->worker, &v->child, end, NULL);
+    view_gone(v);
 }
 
 static void dealloc(PyObject *self) {
     struct view *v = (struct view *)self;
     PyObject_GC_UnTrack(self);
-    bool here = v->handle && !v->worker->dead && weft__py_is_owner(v->worker);
-    if (here && v->team && weft__py_graphs_end(v->worker, v->team) < 0) PyErr_WriteUnraisable(NULL);
-    weft__py_end(v->worker, &v->child, end, NULL);
-    view_gone(v);
+    give_up(self);
     Py_XDECREF((PyObject *)v->team);
     Py_XDECREF((PyObject *)v->worker);
     weft__py_free(self);
@@ -123,26 +186,24 @@ static void dealloc(PyObject *self) {
 
 /* ---- finalizers ---- */
 
-struct finalizer {
-    struct worker *worker;
-    PyObject *fn;
-};
-
 static weft_status_t run(weft_finalizer_t *unused, void *arg) {
     struct finalizer *f = arg;
+    struct worker *w = f->worker;
     PyThreadState *was;
-    if (!weft__py_enter(f->worker, &was)) {
-        weft__py_forget(f->worker, f->fn);
-        free(f);
+    if (!weft__py_enter(w, &was)) { /* within the end of the worker, which is without the lock */
+        PyGILState_STATE held = PyGILState_Ensure();
+        PyObject *fn = end_finalizer(f);
+        Py_XDECREF(fn);
+        PyGILState_Release(held);
         return WEFT_ERR_CANCELLED;
     }
-    PyObject *result = PyObject_CallFunctionObjArgs(f->fn, NULL);
-    if (!result) weft__py_report(f->worker, f->fn);
+    PyObject *fn = end_finalizer(f);
+    PyObject *result = fn ? PyObject_CallFunctionObjArgs(fn, NULL) : NULL;
+    if (fn && !result) weft__py_report(w, fn);
     weft_status_t status = result ? WEFT_OK : WEFT_ERR_CANCELLED;
     Py_XDECREF(result);
-    Py_DECREF(f->fn);
-    weft__py_leave(f->worker, was);
-    free(f);
+    Py_XDECREF(fn);
+    weft__py_leave(w, was);
     return status;
 }
 
@@ -154,11 +215,13 @@ static PyObject *view_push(PyObject *self, PyObject *args) {
     if (!live(v)) return weft__py_raise(v->worker->state, WEFT_ERR_CLOSED);
     struct finalizer *f = malloc(sizeof *f);
     if (!f) return PyErr_NoMemory();
-    *f = (struct finalizer){v->worker, Py_NewRef(fn)};
+    *f = (struct finalizer){.worker = v->worker, .fn = Py_NewRef(fn)};
+    weft__py_lock_lists(v->worker);
+    link_finalizer(f, &v->finalizers);
+    weft__py_unlock_lists(v->worker);
     weft_status_t status = weft_view_push_finalizer(v->handle, run, f, &params, NULL);
     if (status == WEFT_OK) Py_RETURN_NONE;
-    Py_DECREF(f->fn);
-    free(f);
+    Py_DECREF(end_finalizer(f));
     return weft__py_raise(v->worker->state, status);
 }
 
@@ -330,11 +393,9 @@ static PyGetSetDef members[] = {{"rank", get_rank, NULL, "of this process", NULL
                                 {"worker", get_worker, NULL, "the view's worker", NULL},
                                 {NULL, NULL, NULL, NULL, NULL}};
 
-static PyType_Slot slots[] = {{Py_tp_dealloc, dealloc},
-                              {Py_tp_traverse, traverse},
-                              {Py_tp_methods, methods},
-                              {Py_tp_getset, members},
-                              {0, NULL}};
+static PyType_Slot slots[] = {{Py_tp_dealloc, dealloc},   {Py_tp_finalize, give_up},
+                              {Py_tp_traverse, traverse}, {Py_tp_methods, methods},
+                              {Py_tp_getset, members},    {0, NULL}};
 
 PyType_Spec weft__py_view_spec = {
     "weft._core.View", sizeof(struct view), 0,

@@ -114,6 +114,7 @@ static int traverse(PyObject *self, visitproc visit, void *arg) {
     Py_VISIT(w->on_endpoint);
     Py_VISIT(w->raised);
     int stop = weft__py_graphs_traverse(w, visit, arg);
+    if (!stop) stop = weft__py_finalizers_traverse(w->finalizers, visit, arg);
     if (stop) return stop;
     return weft__py_am_traverse(w, visit, arg);
 }
@@ -122,6 +123,7 @@ static int clear(PyObject *self) {
     struct worker *w = (struct worker *)self;
     weft__py_am_clear(w);
     weft__py_graphs_drop(w);
+    weft__py_finalizers_clear(&w->finalizers);
     Py_CLEAR(w->on_endpoint);
     Py_CLEAR(w->raised);
     return 0;

@@ -77,6 +77,29 @@ class Elsewhere(Case):
             await until(lambda: ran)
             self.assertEqual(ran, [threading.get_ident()])
 
+    async def test_a_view_whose_finalizer_refers_to_it_is_collected(self):
+        for elsewhere in (False, True):
+            async with weft.Worker() as worker:
+                ran = []
+
+                async def make():
+                    view = await weft.view.open(worker)
+                    view.push_finalizer(lambda: ran.append((threading.get_ident(), view._core.size)))
+                    return weakref.ref(view)
+
+                gone = await make()
+                await asyncio.sleep(0)  # what has resumed this task holds the view
+                if elsewhere:
+                    thread = threading.Thread(target=gc.collect)
+                    thread.start()
+                    thread.join()
+                else:
+                    gc.collect()
+                await until(lambda: ran)
+                gc.collect()
+                self.assertIsNone(gone())
+                self.assertEqual(ran, [(threading.get_ident(), 0)])
+
     async def test_a_listener_refuses(self):
         async with weft.Worker(settings={"log.level": "none"}) as one, weft.Worker(settings={"log.level": "none"}) as two:
             seen = []
@@ -281,6 +304,23 @@ class Closing(Case):
                 two.progress()
                 one.progress()
             self.assertEqual(ran, [None])
+
+
+class Workers(unittest.TestCase):
+    def test_a_worker_whose_views_finalizers_refer_to_it_is_collected(self):
+        for has_view in (False, True):  # one that goes before its worker
+            ran = []
+
+            def make():
+                worker = weft.Worker()
+                view = worker.run(weft.view.open(worker))
+                view.push_finalizer((lambda: ran.append(view)) if has_view else lambda: ran.append(worker))
+                return weakref.ref(worker)
+
+            gone = make()
+            gc.collect()
+            self.assertIsNone(gone())
+            self.assertEqual(ran, [])  # nothing has driven it since
 
 
 class Callbacks(Case):
