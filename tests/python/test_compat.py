@@ -237,6 +237,30 @@ class Ucp(Compat):
             await server.recv(bytearray(1))
         self.assertTrue(server.closed())
 
+    async def test_each_kind_of_receive_counts_once(self):
+        client, server, _ = await connected(ucxx)
+        server.close_after_n_recv(5)
+        for how in ({}, {"tag": 7}):
+            sending = asyncio.ensure_future(client.send_multi([b"x", b"y"], **how))
+            self.assertEqual(len(await server.recv_multi(**how)), 2)
+            await sending
+        await client.send(b"probed", tag=4)
+        await client._ep.flush()
+        await server.recv_with_handle(bytearray(6), server.tag_probe(4, remove=True))
+        await client.am_send(b"z")
+        await server.am_recv()
+        self.assertTrue(server.alive)
+        await client.send(b"x")
+        await server.recv(bytearray(1))
+        self.assertTrue(server.closed)
+
+    async def test_older_names_warn(self):
+        ep, _, _ = await connected(ucxx)
+        for older, name in (("get_ucp_endpoint", "ucp_endpoint"), ("get_ucxx_endpoint", "ucxx_endpoint"),
+                            ("get_ucp_worker", "ucp_worker"), ("get_ucxx_worker", "ucxx_worker"), ("is_alive", "alive")):
+            with self.assertWarnsRegex(FutureWarning, r"Endpoint\.%s\(\).*Endpoint\.%s" % (older, name)):
+                self.assertEqual(getattr(ep, older)(), getattr(ep, name))
+
     async def test_an_endpoint_that_is_dropped_calls_its_callback(self):
         for module in (ucp, ucxx):
             client, server, _ = await connected(module)

@@ -249,6 +249,12 @@ class EndpointBase:
 
     async def recv(self, buffer: Any, tag: Any = None, force_tag: bool = False) -> int:
         """Receives into a buffer, and returns the length in bytes."""
+        length = await self._receive(buffer, tag, force_tag)
+        await self._count()
+        return length
+
+    async def _receive(self, buffer: Any, tag: Any, force_tag: bool) -> int:
+        """The same, and does not count as one receive."""
         with self._translated(lambda: self._named("Recv", tag, buffer)):
             if force_tag:
                 length = (await self._ep.worker.recv(buffer, tag))[0]
@@ -256,7 +262,6 @@ class EndpointBase:
                 length = await self._ep.recv(buffer, self._tag(tag))
             if not self._takes_less:
                 check_filled(buffer, length)
-        await self._count()
         return length
 
     def _call_when_closed(self, callback: Callable[[], Any]) -> None:

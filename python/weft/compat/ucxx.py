@@ -7,6 +7,7 @@ interfaces only if a cluster key or the setting tcp.insecure allows it, else on 
 from __future__ import annotations
 
 import array
+import warnings
 from types import SimpleNamespace
 from typing import Any, Callable
 
@@ -133,6 +134,16 @@ def _get_ctx() -> ApplicationContext:
     return ApplicationContext()
 
 
+def _older(name: str, older: str | None = None) -> Callable[[Any], Any]:
+    """The method that a property replaces: as theirs, it warns."""
+    def get(self: Any) -> Any:
+        warnings.warn("Endpoint.%s() is deprecated: use the property Endpoint.%s" % (older or "get_" + name, name), FutureWarning,
+                      stacklevel=2)
+        return getattr(self, name)
+
+    return get
+
+
 class Endpoint(_shared.EndpointBase):
     _translated = staticmethod(_translated)
 
@@ -140,6 +151,10 @@ class Endpoint(_shared.EndpointBase):
     ucxx_endpoint = ucp_endpoint = property(lambda self: self._ep.handle)
     ucxx_worker = ucp_worker = property(lambda self: self._ep.worker.handle)
     _ctx = property(lambda self: ApplicationContext())
+    # The same by older names, which theirs still has.
+    get_ucxx_endpoint, get_ucp_endpoint = _older("ucxx_endpoint"), _older("ucp_endpoint")
+    get_ucxx_worker, get_ucp_worker = _older("ucxx_worker"), _older("ucp_worker")
+    is_alive = _older("alive", "is_alive")
 
     @property
     def _tags(self) -> dict[str, Tag]:
@@ -184,19 +199,24 @@ class Endpoint(_shared.EndpointBase):
 
     async def recv_multi(self, tag: Any = None, force_tag: bool = False) -> list[Any]:
         """The buffers of the peer's next send_multi (with that tag), in memory that is made here: as _array_of."""
+        buffers = await self._receive_multi(tag, force_tag)
+        await self._count()
+        return [_array_of(buffer) for buffer in buffers]
+
+    async def _receive_multi(self, tag: Any, force_tag: bool) -> list[Any]:
         if tag is None:
             with _translated():
-                return [_array_of(frame) for frame in await self._ep.recv_frames()]
+                return await self._ep.recv_frames()
         count = array.array("Q", [0])
-        await self.recv(count, tag=tag, force_tag=force_tag)
+        await self._receive(count, tag, force_tag)
         if count[0] > MULTI_MOST:
             raise UCXError("%d buffers in one message" % count[0])
         sizes = array.array("Q", bytes(8 * count[0]))
-        await self.recv(sizes, tag=tag, force_tag=force_tag)
+        await self._receive(sizes, tag, force_tag)
         buffers = [memoryview(bytearray(size)) for size in sizes]
         for buffer in buffers:
-            await self.recv(buffer, tag=tag, force_tag=force_tag)
-        return [_array_of(buffer) for buffer in buffers]
+            await self._receive(buffer, tag, force_tag)
+        return buffers
 
     async def am_recv(self) -> Any:
         """A message in the memory of the registered allocator; without one, as _array_of."""
@@ -214,6 +234,7 @@ class Endpoint(_shared.EndpointBase):
         """Receives a message that tag_probe removed."""
         with _translated():
             await self._ep.recv_taken(probe_result.handle, buffer)
+        await self._count()
         return probe_result.length
 
 
