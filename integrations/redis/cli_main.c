@@ -7,6 +7,9 @@
  *   latency COUNT        round trips of a get of 3 bytes; prints the median in µs
  *   batch COUNT          gets of 3 bytes, 16 at a time, COUNT times; prints gets a second
  *   together KEY COUNT   gets of the key, 16 at a time, COUNT times; prints how many bytes
+ *   unread KEY COUNT [BYTES]  gets of the key, COUNT at once, or sets of so many bytes, and another
+ *                        one for each line of the input, at whose end the replies are read; prints
+ *                        the last status
  *   mixed COUNT          sets, and gets of a value, of nothing, of a list, 1 to 40 at once, COUNT
  *                        times; checks that each get saw the set before it; prints how many
  *   refused KEY          what a client must not do: prints how each is answered
@@ -24,7 +27,7 @@
 #include <time.h>
 
 static const char usage[] =
-    "weft-redis-cli URI get|set|del|read|lease|traffic|latency|batch|together|mixed|refused|"
+    "weft-redis-cli URI get|set|del|read|lease|traffic|latency|batch|together|unread|mixed|refused|"
     "malformed ARGUMENT…\n";
 
 static double now(void) {
@@ -172,6 +175,25 @@ static int together(weft_redis_t *redis, weft_worker_t *worker, const char *key,
     if (st < 0) return print_status(st);
     printf("%" PRIu64 " bytes\n", all.bytes);
     return 0;
+}
+
+/* A client that asks and does not read. */
+static int leave_unread(weft_redis_t *redis, weft_worker_t *worker, const char *key, size_t count,
+                        size_t bytes) {
+    struct together all = {0};
+    char line[16], *value = bytes ? calloc(1, bytes) : NULL;
+    size_t room = 0;
+    weft_status_t st = weft_redis_get_wait(redis, key, strlen(key), NULL, &room); /* it is up */
+    if (st == WEFT_ERR_TRUNCATED) st = WEFT_OK;
+    for (size_t i = 0; st >= 0 && (i < count || fgets(line, sizeof line, stdin)); i++) {
+        st = bytes ? weft_redis_set(redis, key, strlen(key), value, bytes, on_one_of_many, &all)
+                   : weft_redis_get(redis, key, strlen(key), on_one_of_many, &all);
+        if (st >= 0) all.left++;
+        if (i + 1 >= count) (void)weft_worker_progress(worker, 0); /* they leave */
+    }
+    while (all.left) (void)weft_worker_wait(worker, -1);
+    free(value);
+    return print_status(st < 0 ? st : all.status);
 }
 
 /* Some keys are longer than what the module keeps of GETs that come together. */
@@ -376,6 +398,9 @@ static int run(weft_redis_t *redis, weft_worker_t *worker, int argc, char **argv
         return batches(redis, worker, (size_t)atoi(argv[3]));
     if (argc == 5 && atoi(argv[4]) > 0 && strcmp(what, "together") == 0)
         return together(redis, worker, argv[3], (size_t)atoi(argv[4]));
+    if (argc >= 5 && atoi(argv[4]) > 0 && strcmp(what, "unread") == 0)
+        return leave_unread(redis, worker, argv[3], (size_t)atoi(argv[4]),
+                            argc > 5 ? (size_t)atoi(argv[5]) : 0);
     if (argc == 4 && atoi(argv[3]) > 0 && strcmp(what, "mixed") == 0)
         return mix(redis, worker, (size_t)atoi(argv[3]));
     if (argc == 4 && atoi(argv[3]) > 0 && strcmp(what, "malformed") == 0)

@@ -6,21 +6,25 @@
 #include <string.h>
 #include <sys/resource.h>
 
-enum { BUCKETS = 1024, MOST = 4096, SHARE = 4 };
+enum { BUCKETS = 1024, MOST = 4096, SHARE = 4, PAGE = 4096 };
 
 struct lease {
     struct lease *next;          /* of its bucket */
     struct lease *older, *newer; /* of all */
     weft_mem_t *mem;
+    size_t size; /* of its region */
     size_t key_len;
     char key[];
 };
+
+static size_t going; /* bytes of regions whose leases have ended, which clients still hold */
 
 struct leases {
     weft_worker_t *worker;
     struct lease *bucket[BUCKETS];
     struct lease *oldest, *newest;
     unsigned n;
+    size_t bytes;
     unsigned long long ended;
 };
 
@@ -32,6 +36,12 @@ static struct lease **find(struct leases *leases, const void *key, size_t len) {
     struct lease **at = bucket_of(leases, key, len);
     while (*at && ((*at)->key_len != len || memcmp((*at)->key, key, len) != 0)) at = &(*at)->next;
     return at;
+}
+
+static void on_gone(weft_status_t status, void *arg) {
+    struct lease *lease = arg;
+    going -= lease->size;
+    free(lease);
 }
 
 /* Its keys are invalid at once; the region goes when the last client has let go. */
@@ -47,9 +57,16 @@ static void end_lease(struct leases *leases, struct lease **at) {
     else
         leases->newest = lease->older;
     leases->n--;
+    leases->bytes -= lease->size;
     leases->ended++;
-    (void)weft_mem_release(lease->mem, NULL);
-    free(lease);
+    going += lease->size;
+    weft_op_t op = {.done = on_gone, .arg = lease};
+    weft_status_t st = weft_mem_release(lease->mem, &op);
+    if (st != WEFT_IN_PROGRESS) on_gone(st, lease);
+}
+
+static size_t size_of(size_t len) {
+    return (len + PAGE - 1) / PAGE * PAGE;
 }
 
 static weft_status_t add(struct leases *leases, const void *key, size_t key_len, const void *value,
@@ -67,6 +84,8 @@ static weft_status_t add(struct leases *leases, const void *key, size_t key_len,
     memcpy(info.base, value, len);
     memcpy(lease->key, key, key_len);
     lease->key_len = key_len;
+    lease->size = size_of(len);
+    leases->bytes += lease->size;
     struct lease **at = bucket_of(leases, key, key_len);
     lease->next = *at;
     *at = lease;
@@ -88,12 +107,24 @@ static unsigned most(void) {
     return limit.rlim_cur < 2 * SHARE ? 1 : (unsigned)(limit.rlim_cur / SHARE);
 }
 
+void leases_fit(struct leases *leases, size_t room) {
+    while (leases->bytes > room) leases_end(leases, leases->oldest->key, leases->oldest->key_len);
+}
+
+static weft_status_t make_room(struct leases *leases, size_t len, size_t room) {
+    if (size_of(len) > room || room - size_of(len) < going) return WEFT_ERR_REJECTED;
+    leases_fit(leases, room - size_of(len) - going);
+    return WEFT_OK;
+}
+
 weft_status_t leases_give(struct leases *leases, const void *key, size_t key_len, const void *value,
-                          size_t len, uint64_t *address_p, void *packed, size_t *packed_len_p) {
+                          size_t len, uint64_t *address_p, void *packed, size_t *packed_len_p,
+                          size_t room) {
     weft_mem_info_t info;
     struct lease *known = *find(leases, key, key_len);
     weft_mem_t *mem = known ? known->mem : NULL;
-    weft_status_t st = known ? WEFT_OK : add(leases, key, key_len, value, len, &mem);
+    weft_status_t st = known ? WEFT_OK : make_room(leases, len, room);
+    if (st == WEFT_OK && !known) st = add(leases, key, key_len, value, len, &mem);
     if (st == WEFT_OK) st = weft_mem_describe(mem, &info);
     if (st == WEFT_OK) st = weft_mem_pack(mem, packed, packed_len_p);
     if (st < 0) return st;
@@ -126,6 +157,9 @@ void leases_free(struct leases *leases) {
 
 unsigned leases_count(const struct leases *leases) {
     return leases ? leases->n : 0;
+}
+size_t leases_bytes(const struct leases *leases) {
+    return leases ? leases->bytes : 0;
 }
 unsigned long long leases_ended(const struct leases *leases) {
     return leases ? leases->ended : 0;

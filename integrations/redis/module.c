@@ -21,6 +21,10 @@
 
 enum { SETTINGS_MOST = 16, CLOSE_MS = 20, LOOKS_MOST = 8, GETS_MOST = 16, KEYS_ROOM = 4096 };
 enum { SHORT_MOST = 64 << 10 }; /* bytes of a value that may share a reply */
+enum {
+    CLIENT_MOST = 1 << 30
+};                         /* bytes that are held for a client, where the server sets no limit */
+enum { REPLY_COST = 512 }; /* bytes that a reply which waits takes besides its value */
 
 #define REDIS_POINTER(type, name, parameters) static type(*name) parameters;
 REDIS_FUNCTIONS(REDIS_POINTER)
@@ -33,25 +37,180 @@ static struct {
     int fd; /* -1: the server does not watch the worker */
     struct leases *leases;
     bool closing, busy; /* busy: the server is in the middle of something */
-    unsigned long long requests;
+    unsigned long long requests, closed_for_limit;
     char transports[32], uri[160], settings[SETTINGS_MOST][2][128];
 } module = {.fd = -1};
 
-/* ---- replies --------------------------------------------------------------------------------- */
+/* ---- limits ---------------------------------------------------------------------------------- */
 
-/* The value lies in the reply of the server's own call, which lives until the bytes have left.
- * Returns whether `done` will say when. A client that is gone gets no reply; its endpoint's
- * on_error closes it. */
-static bool reply_value(weft_ep_t *ep, uint32_t number, const char *value, size_t len,
-                        weft_done_fn done, void *arg) {
-    const struct redis_reply head = {.number = number, .len = len};
-    weft_op_t op = {.done = done, .arg = arg};
-    weft_iov_t piece = {(void *)value, len};
-    return weft_am_send(ep, REDIS_REPLY_ID, &head, sizeof head, &piece, len ? 1 : 0, &op) ==
-           WEFT_IN_PROGRESS;
+/* Of the server's configuration, whose changes are events. */
+static struct {
+    bool known;
+    size_t hard, soft, soft_seconds; /* client-output-buffer-limit of normal clients; 0: none */
+    size_t memory;                   /* maxmemory; 0: none */
+} limits = {.hard = CLIENT_MOST};
+
+static void read_setting(const char *name, char *text, size_t room) {
+    struct redis_call_reply *reply = Call(module.ctx, "CONFIG", "cc", "GET", name);
+    bool found = reply && CallReplyType(reply) == REDIS_REPLY_ARRAY && CallReplyLength(reply) == 2;
+    struct redis_call_reply *value = found ? CallReplyArrayElement(reply, 1) : NULL;
+    size_t len = 0;
+    const char *at = value ? CallReplyStringPtr(value, &len) : NULL;
+    snprintf(text, room, "%.*s", (int)(at ? len : 0), at ? at : "");
+    if (reply) FreeCallReply(reply);
 }
 
-static void on_found_sent(weft_status_t status, void *found) {
+/* Without CONFIG, which may be renamed, there are none but the module's own. */
+static void read_limits(void) {
+    char text[512];
+    read_setting("client-output-buffer-limit", text, sizeof text);
+    const char *normal = strstr(text, "normal ");
+    if (!normal ||
+        sscanf(normal, "normal %zu %zu %zu", &limits.hard, &limits.soft, &limits.soft_seconds) != 3)
+        limits.hard = limits.soft = 0;
+    if (!limits.hard) limits.hard = CLIENT_MOST;
+    read_setting("maxmemory", text, sizeof text);
+    limits.memory = strtoull(text, NULL, 10);
+    limits.known = true;
+}
+
+/* What maxmemory leaves to leases. */
+static size_t lease_room(void) {
+    float used = limits.memory ? GetUsedMemoryRatio() : 0;
+    if (!limits.memory) return SIZE_MAX;
+    return used >= 1 ? 0 : (size_t)((1 - (double)used) * (double)limits.memory);
+}
+
+/* ---- clients --------------------------------------------------------------------------------- */
+
+/* What is held for a client: requests that are being fetched, and replies that it has not taken. */
+struct client {
+    weft_ep_t *ep;
+    size_t held;
+    time_t over_since; /* above the soft limit; 0: it is not */
+    bool closing;
+    struct client *next, **prev;
+};
+static struct client *clients;
+
+static void end_client(struct client *client) {
+    *client->prev = client->next;
+    if (client->next) client->next->prev = client->prev;
+    free(client);
+}
+
+static void on_client_closed(weft_status_t status, void *client) {
+    end_client(client);
+}
+
+static void forget_requests(const weft_ep_t *ep);
+
+static void close_client(struct client *client) {
+    weft_op_t op = {.done = on_client_closed, .arg = client};
+    if (client->closing) return;
+    client->closing = true;
+    forget_requests(client->ep);
+    (void)weft_ep_close(client->ep, WEFT_CLOSE_ABORT, &op);
+}
+
+static void on_client_lost(weft_ep_t *ep, weft_status_t status, void *arg) {
+    struct client *client = weft_ep_user(ep);
+    if (client)
+        close_client(client);
+    else
+        (void)weft_ep_close(ep, WEFT_CLOSE_ABORT, NULL);
+}
+
+/* NULL: it is closing, or there is no memory for it. */
+static struct client *client_of(weft_ep_t *ep) {
+    struct client *client = weft_ep_user(ep);
+    if (!client && (client = calloc(1, sizeof *client))) {
+        client->ep = ep;
+        client->next = clients;
+        client->prev = &clients;
+        if (client->next) client->next->prev = &client->next;
+        clients = client;
+        weft_ep_set_user(ep, client);
+        (void)weft_ep_on_error(ep, on_client_lost,
+                               NULL); /* the listener is not all that opens one */
+    }
+    return client && !client->closing ? client : NULL;
+}
+
+/* As the server does with its ordinary clients: a client that does not read is closed. */
+static bool is_too_much(struct client *client, size_t more) {
+    size_t held = client->held + more;
+    if (!limits.soft || held <= limits.soft)
+        client->over_since = 0;
+    else if (!client->over_since)
+        client->over_since = time(NULL);
+    return held > limits.hard ||
+           (client->over_since && time(NULL) - client->over_since > (time_t)limits.soft_seconds);
+}
+
+static void close_for(struct client *client, size_t more) {
+    module.closed_for_limit++;
+    Log(module.ctx, "warning", "weft: a client is closed, for which %zu bytes wait",
+        client->held + more);
+    close_client(client);
+}
+
+/* ---- replies --------------------------------------------------------------------------------- */
+
+/* A reply that waits. `release` frees what its bytes lie in. */
+struct sending {
+    struct client *client;
+    size_t size;
+    void (*release)(void *bytes);
+    void *bytes;
+    struct sending *next;
+};
+static struct sending *spare_sending;
+
+static void on_sent(weft_status_t status, void *arg) {
+    struct sending *sending = arg;
+    sending->client->held -= sending->size;
+    if (sending->release) sending->release(sending->bytes);
+    sending->next = spare_sending;
+    spare_sending = sending;
+}
+
+static struct sending *take_sending(void) {
+    struct sending *sending = spare_sending;
+    if (!sending) return malloc(sizeof *sending);
+    spare_sending = sending->next;
+    return sending;
+}
+
+/* Returns whether `release` will be called. A client that is gone gets no reply; its endpoint's
+ * on_error closes it. */
+static bool send_reply(weft_ep_t *ep, const struct redis_reply *head, const void *value, size_t len,
+                       void (*release)(void *bytes), void *bytes) {
+    struct client *client = client_of(ep);
+    struct sending *sending = client ? take_sending() : NULL;
+    if (!sending) return false;
+    *sending = (struct sending){client, REPLY_COST + len, release, bytes, NULL};
+    weft_op_t op = {.done = on_sent, .arg = sending};
+    weft_iov_t piece = {(void *)value, len};
+    if (weft_am_send(ep, REDIS_REPLY_ID, head, sizeof *head, &piece, len ? 1 : 0, &op) !=
+        WEFT_IN_PROGRESS) {
+        sending->next = spare_sending;
+        spare_sending = sending;
+        return false;
+    }
+    client->held += sending->size;
+    if (is_too_much(client, 0)) close_for(client, 0);
+    return true;
+}
+
+/* The value lies in the reply of the server's own call, which lives until the bytes have left. */
+static bool reply_value(weft_ep_t *ep, uint32_t number, const char *value, size_t len,
+                        void (*release)(void *), void *bytes) {
+    const struct redis_reply head = {.number = number, .len = len};
+    return send_reply(ep, &head, value, len, release, bytes);
+}
+
+static void free_found(void *found) {
     FreeCallReply(found);
 }
 
@@ -61,23 +220,16 @@ struct values {
     unsigned users;
 };
 
-static void release(struct values *values) {
+static void release(void *arg) {
+    struct values *values = arg;
     if (--values->users > 0) return;
     FreeCallReply(values->reply);
     free(values);
 }
 
-static void on_value_sent(weft_status_t status, void *values) {
-    release(values);
-}
-
 static void reply_status(weft_ep_t *ep, uint32_t number, weft_status_t status) {
     const struct redis_reply head = {.number = number, .status = status};
-    (void)weft_am_send(ep, REDIS_REPLY_ID, &head, sizeof head, NULL, 0, NULL);
-}
-
-static void on_key_sent(weft_status_t status, void *copy) {
-    free(copy);
+    (void)send_reply(ep, &head, NULL, 0, NULL, NULL);
 }
 
 /* The remote key of a lease, which is short. */
@@ -89,10 +241,7 @@ static void reply_lease(weft_ep_t *ep, const struct redis_reply *head, const cha
         return;
     }
     memcpy(copy, packed, len);
-    weft_op_t op = {.done = on_key_sent, .arg = copy};
-    weft_status_t st =
-        weft_am_send(ep, REDIS_REPLY_ID, head, sizeof *head, &(weft_iov_t){copy, len}, 1, &op);
-    if (st != WEFT_IN_PROGRESS) free(copy);
+    if (!send_reply(ep, head, copy, len, free, copy)) free(copy);
 }
 
 /* ---- requests -------------------------------------------------------------------------------- */
@@ -133,7 +282,7 @@ static void serve_get(weft_ep_t *ep, uint32_t number, const char *key, size_t ke
     size_t len = 0;
     const char *value = get_value(key, key_len, &found, &len);
     if (found) sizes_note(key, key_len, len <= SHORT_MOST);
-    if (value && reply_value(ep, number, value, len, on_found_sent, found)) return;
+    if (value && reply_value(ep, number, value, len, free_found, found)) return;
     if (!value) {
         write_out(); /* the key may have expired */
         reply_status(ep, number, no_value(found));
@@ -185,8 +334,7 @@ static void reply_gets(struct values *values) {
         sizes_note(get->key, get->key_len, len <= SHORT_MOST);
         has_missed = has_missed || !value;
         if (get->ep && !value) reply_status(get->ep, get->number, WEFT_ERR_NOT_FOUND);
-        if (get->ep && value &&
-            reply_value(get->ep, get->number, value, len, on_value_sent, values))
+        if (get->ep && value && reply_value(get->ep, get->number, value, len, release, values))
             values->users++;
     }
     if (has_missed) write_out();
@@ -273,13 +421,13 @@ static void serve_lease(weft_ep_t *ep, const struct redis_request *head, const c
     if (value && len == 0) answer.status = WEFT_OK;
     if (value && len)
         answer.status = leases_give(module.leases, key, key_len, value, len, &answer.address,
-                                    packed, &packed_len);
+                                    packed, &packed_len, lease_room());
     if (found) FreeCallReply(found);
     free(key);
     if (answer.address)
         reply_lease(ep, &answer, packed, packed_len);
     else
-        (void)weft_am_send(ep, REDIS_REPLY_ID, &answer, sizeof answer, NULL, 0, NULL);
+        (void)send_reply(ep, &answer, NULL, 0, NULL, NULL);
 }
 
 /* `bytes` are the key and the value. A request that is malformed is refused. */
@@ -319,7 +467,7 @@ static void serve(weft_ep_t *ep, const struct redis_request *head, const char *b
 
 /* A payload that is being fetched; the client may be gone when it is here. */
 struct large {
-    weft_ep_t *ep;
+    struct client *client; /* NULL: gone */
     struct redis_request head;
     struct large *next;
     size_t len;
@@ -331,38 +479,50 @@ static void on_fetched(weft_status_t status, void *arg) {
     struct large *large = arg, **at = &larges;
     while (*at != large) at = &(*at)->next;
     *at = large->next;
-    if (status < 0 && large->ep) reply_status(large->ep, large->head.number, status);
-    if (status == WEFT_OK && large->ep) serve(large->ep, &large->head, large->bytes, large->len);
+    struct client *client = large->client;
+    if (client) client->held -= large->len;
+    if (client && status < 0) reply_status(client->ep, large->head.number, status);
+    if (client && status == WEFT_OK) serve(client->ep, &large->head, large->bytes, large->len);
     free(large);
 }
 
-static void on_request(weft_ep_t *ep, weft_am_t *am, void *arg) {
-    struct redis_request head;
-    if (!ep || am->header_len != sizeof head) return;
-    memcpy(&head, am->header, sizeof head);
-    if (am->data) {
-        serve(ep, &head, am->data, am->len);
-        return;
-    }
+/* A payload that is not fetched is refused. */
+static void fetch(struct client *client, weft_am_t *am, const struct redis_request *head) {
     bool fits = am->len <= (size_t)REDIS_KEY_MOST + REDIS_VALUE_MOST;
-    struct large *large = fits ? malloc(sizeof *large + am->len) : NULL;
-    if (!large) { /* the payload is refused */
-        reply_status(ep, head.number, fits ? WEFT_ERR_NO_MEMORY : WEFT_ERR_TOO_BIG);
+    if (fits && is_too_much(client, am->len)) {
+        close_for(client, am->len);
         return;
     }
-    *large = (struct large){.ep = ep, .head = head, .next = larges, .len = am->len};
+    struct large *large = fits ? malloc(sizeof *large + am->len) : NULL;
+    if (!large) {
+        reply_status(client->ep, head->number, fits ? WEFT_ERR_NO_MEMORY : WEFT_ERR_TOO_BIG);
+        return;
+    }
+    *large = (struct large){.client = client, .head = *head, .next = larges, .len = am->len};
     larges = large;
+    client->held += am->len;
     weft_op_t op = {.done = on_fetched, .arg = large};
     weft_status_t st = weft_am_recv(am, &(weft_iov_t){large->bytes, am->len}, 1, &op);
     if (st != WEFT_IN_PROGRESS) on_fetched(st, large);
 }
 
-static void on_client_lost(weft_ep_t *ep, weft_status_t status, void *arg) {
+static void on_request(weft_ep_t *ep, weft_am_t *am, void *arg) {
+    struct redis_request head;
+    if (!ep || am->header_len != sizeof head) return;
+    struct client *client = client_of(ep);
+    if (!client) return;
+    memcpy(&head, am->header, sizeof head);
+    if (am->data)
+        serve(ep, &head, am->data, am->len);
+    else
+        fetch(client, am, &head);
+}
+
+static void forget_requests(const weft_ep_t *ep) {
     for (struct large *large = larges; large; large = large->next)
-        if (large->ep == ep) large->ep = NULL;
+        if (large->client && large->client->ep == ep) large->client = NULL;
     for (struct get *get = gets.of; get < gets.of + gets.n; get++)
         if (get->ep == ep) get->ep = NULL;
-    (void)weft_ep_close(ep, WEFT_CLOSE_ABORT, NULL);
 }
 
 /* ---- the server's events --------------------------------------------------------------------- */
@@ -374,6 +534,7 @@ static void on_client_lost(weft_ep_t *ep, weft_status_t status, void *arg) {
  */
 static int progress(void) {
     module.busy = GetContextFlags(module.ctx) & (REDIS_IN_SCRIPT | REDIS_IN_MULTI | REDIS_IN_LOAD);
+    if (!limits.known && !module.busy) read_limits();
     return weft_worker_progress(module.worker, 0);
 }
 
@@ -397,7 +558,14 @@ static int on_key_event(struct redis_context *ctx, int type, const char *event,
     const char *text = StringPtrLen(key, &len);
     sizes_note(text, len, false);
     if (module.leases) leases_end(module.leases, text, len);
+    if (module.leases && limits.memory && leases_count(module.leases))
+        leases_fit(module.leases, lease_room());
     return REDIS_OK;
+}
+
+static void on_config_event(struct redis_context *ctx, struct redis_event event, uint64_t part,
+                            void *data) {
+    limits.known = false;
 }
 
 /* Some or all keys were removed, exchanged or loaded, without an event for each. */
@@ -409,9 +577,12 @@ static void on_database_event(struct redis_context *ctx, struct redis_event even
 
 static int info_command(struct redis_context *ctx, struct redis_string **argv, int argc) {
     char text[512];
-    snprintf(text, sizeof text, "listener:%s requests:%llu leases:%u leases_ended:%llu",
+    snprintf(text, sizeof text,
+             "listener:%s requests:%llu leases:%u leases_ended:%llu lease_bytes:%zu "
+             "closed_for_limit:%llu",
              module.listener ? weft_listener_uri(module.listener) : "closed", module.requests,
-             leases_count(module.leases), leases_ended(module.leases));
+             leases_count(module.leases), leases_ended(module.leases), leases_bytes(module.leases),
+             module.closed_for_limit);
     return ReplyWithCString(ctx, text);
 }
 
@@ -424,6 +595,11 @@ static int written_command(struct redis_context *ctx, struct redis_string **argv
 /* The library closes the descriptor when this returns, and the next client may get its number. */
 static void on_closed(weft_status_t status, void *arg) {
     module.worker = NULL;
+    while (clients) end_client(clients);
+    for (struct sending *each; (each = spare_sending) != NULL;) {
+        spare_sending = each->next;
+        free(each);
+    }
     if (module.fd >= 0) (void)EventLoopDel(module.fd, REDIS_READABLE);
     module.fd = -1;
 }
@@ -515,6 +691,8 @@ static bool subscribe(struct redis_context *ctx) {
         struct redis_event event = {events[i], REDIS_EVENT_VERSION};
         if (SubscribeToServerEvent(ctx, event, on_database_event) != REDIS_OK) return false;
     }
+    struct redis_event config = {REDIS_EVENT_CONFIG, REDIS_EVENT_VERSION};
+    (void)SubscribeToServerEvent(ctx, config, on_config_event); /* of Redis 7.0.1 and newer */
     return SubscribeToKeyspaceEvents(ctx, CHANGES, on_key_event) == REDIS_OK;
 }
 

@@ -36,7 +36,8 @@ enum {
 /* What the server is in the middle of: a script, a transaction, the load of its data. */
 enum { REDIS_IN_SCRIPT = 1 << 0, REDIS_IN_MULTI = 1 << 1, REDIS_IN_LOAD = 1 << 13 };
 
-/* An event of the server, of these kinds: they change keys without an event for each. */
+/* An event of the server, of these kinds: they change keys without an event for each, but for the
+ * last, after which CONFIG GET may give other values. */
 struct redis_event {
     uint64_t id, version;
 };
@@ -45,7 +46,8 @@ enum {
     REDIS_EVENT_FLUSH = 2,
     REDIS_EVENT_LOAD = 3,
     REDIS_EVENT_SWAP = 11,
-    REDIS_EVENT_ASYNC_LOAD = 14
+    REDIS_EVENT_ASYNC_LOAD = 14,
+    REDIS_EVENT_CONFIG = 16
 };
 typedef void (*redis_event_fn)(struct redis_context *ctx, struct redis_event event, uint64_t part,
                                void *data);
@@ -69,6 +71,7 @@ typedef int (*redis_command_fn)(struct redis_context *ctx, struct redis_string *
       (struct redis_context *, struct redis_event event, redis_event_fn))                          \
     F(int, GetContextFlags, (struct redis_context *))                                              \
     F(int, AvoidReplicaTraffic, (void))                                                            \
+    F(float, GetUsedMemoryRatio, (void)) /* of maxmemory; 0: it is not set */                      \
     F(struct redis_call_reply *, Call,                                                             \
       (struct redis_context *, const char *command, const char *format, ...))                      \
     F(int, CallReplyType, (struct redis_call_reply *))                                             \

@@ -126,6 +126,58 @@ test_long_values_are_replies_of_their_own() {
     [ $(($(resident VmHWM) - before)) -lt 200 ] || fail "$(($(resident VmHWM) - before)) MiB more than $before"
 }
 
+# unread COMMAND…: a client in the background that reads when `read_now` closes its input.
+unread() {
+    mkfifo "$folder/input"
+    "$built/weft-redis-cli" "$uri" unread "$@" <"$folder/input" >"$folder/unread" 2>&1 &
+    client=$!
+    exec 9>"$folder/input"
+}
+# read_now STATUS
+read_now() {
+    exec 9>&-
+    wait $client || true
+    expect unread "$(cat "$folder/unread")" "$1"
+}
+limit_closes() { redis weft.info | grep -q "closed_for_limit:$1"; }
+
+# closed_for_unread URI COUNT [BYTES]: 100 MB of replies, or of requests, of which 4 MB may wait.
+closed_for_unread() {
+    local before
+    begin "$1"
+    redis config set client-output-buffer-limit 'normal 4mb 0 0' >/dev/null
+    redis eval "redis.call('set', 'k', string.rep('v', 100000))" 0 >/dev/null
+    weft get k >/dev/null
+    before=$(resident VmRSS)
+    unread k "${@:2}"
+    wait_for limit_closes 1
+    [ $(($(resident VmHWM) - before)) -lt 40 ] || fail "$(($(resident VmHWM) - before)) MiB more"
+    expect others "$(weft get k | wc -c)" 100001
+    read_now WEFT_ERR_PEER_CLOSED
+    has log "$(cat "$folder/log")" 'weft: a client is closed, for which [0-9]{7} bytes wait'
+    wait_for eval 'redis module unload weft | grep -q OK'
+}
+test_a_client_that_does_not_read_is_closed() { closed_for_unread '' 1000; }
+test_a_client_over_tcp_that_does_not_read_is_closed() { closed_for_unread tcp://127.0.0.1:0 1000; }
+test_a_client_that_offers_too_much_is_closed() { closed_for_unread tcp://127.0.0.1:0 100 1000000; }
+# As in the server, it is closed when it asks again after the seconds have passed.
+test_a_client_that_does_not_read_for_long_is_closed() {
+    begin tcp://127.0.0.1:0
+    redis config set client-output-buffer-limit 'normal 0 1mb 1' >/dev/null
+    redis eval "redis.call('set', 'k', string.rep('v', 100000))" 0 >/dev/null
+    unread k 40
+    wait_for more_requests_than 40
+    limit_closes 0 || fail "$(redis weft.info)"
+    sleep 2.1
+    echo >&9
+    wait_for limit_closes 1
+    read_now WEFT_ERR_PEER_CLOSED
+    rm "$folder/input"
+    unread k 40
+    wait_for more_requests_than 82
+    read_now WEFT_OK
+}
+
 test_requests_are_served_in_their_order() {
     for at in tcp://127.0.0.1:0 ''; do
         begin $at
@@ -193,6 +245,40 @@ test_leases_leave_descriptors_to_ordinary_clients() {
     for i in {1..80}; do redis set "k$i" v >/dev/null && weft read "k$i" >/dev/null; done
     has leases "$(redis weft.info)" 'leases:60 leases_ended:20'
     expect newest "$(weft read k80)" v
+}
+
+leases() { redis weft.info | sed -n 's/.*leases:\([0-9]*\) .*/\1/p'; }
+
+# Values of 1 MiB, of which maxmemory leaves room for a few leases, and then for none.
+test_leases_take_what_maxmemory_leaves() {
+    begin
+    redis eval "for i = 1, 20 do redis.call('set', 'k' .. i, string.rep('v', 1048576)) end" 0 >/dev/null
+    redis config set maxmemory $(($(redis info memory | tr -d '\r' | sed -n 's/^used_memory://p') + (6 << 20))) >/dev/null
+    for i in {1..20}; do weft read "k$i" >/dev/null || fail "k$i"; done
+    [ "$(leases)" -ge 2 ] && [ "$(leases)" -le 6 ] || fail "$(redis weft.info)"
+    has bytes "$(redis weft.info)" "lease_bytes:$(($(leases) << 20))"
+    redis eval "for i = 1, 4 do redis.call('set', 'more' .. i, string.rep('v', 1048576)) end" 0 >/dev/null
+    [ "$(leases)" -le 2 ] || fail "$(redis weft.info)"
+    redis config set maxmemory 10mb >/dev/null
+    expect none "$(weft read k1 || true)" WEFT_ERR_REJECTED
+    redis del k20 >/dev/null
+    has ended "$(redis weft.info)" 'leases:0 .*lease_bytes:0'
+    has get "$(weft get k1)" '^v+$'
+    redis config set maxmemory 0 >/dev/null
+    has again "$(weft read k1)" '^v+$'
+}
+
+# The server evicts before an ordinary command, and offers modules no other way.
+test_an_ordinary_command_makes_room_for_a_set() {
+    begin
+    value=$(head -c 100000 /dev/zero | tr '\0' v)
+    redis config set maxmemory-policy allkeys-random >/dev/null
+    redis config set maxmemory 3mb >/dev/null
+    for i in {1..40}; do weft set "k$i" "$value" || true; done >"$scratch/sets"
+    expect last "$(tail -1 "$scratch/sets")" WEFT_ERR_REJECTED
+    redis ping >/dev/null
+    expect room "$(weft set more "$value")" WEFT_OK
+    has evicted "$(redis info stats)" 'evicted_keys:[1-9]'
 }
 
 # As ordinary clients are: the server's own calls would do it.
