@@ -27,7 +27,8 @@ void weft_redis_close(weft_redis_t *redis);
  * NOT_FOUND: there is no such key, or it holds no string. REJECTED: the server refuses the command
  * (a read-only replica, no memory). BUSY: it loads its data, or a script runs, or its clients are
  * paused; ask again later. NO_MEMORY, here or there. VERSION: the module is of another version. Or
- * the status that the server was lost with.
+ * the status that the server was lost with: PEER_CLOSED also if it held too much for this client,
+ * which did not drive its worker (docs/redis.md).
  */
 typedef void (*weft_redis_done_fn)(weft_status_t status, const void *data, size_t len, void *arg);
 
