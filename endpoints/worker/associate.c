@@ -90,9 +90,11 @@ weft_status_t weft__worker_stub_close(weft_worker_t *worker) {
 
 /* ---- on a loop */
 
-static bool uses_verbs(const weft_worker_t *worker) {
+/* Queues and queue pairs are for rdma_rc; rdma_ud has its own. */
+static bool uses_verbs(const weft_worker_t *worker, const struct given *given) {
+    const char *user = given->cq || given->srq || given->n_qp ? "rdma_rc" : "rdma_";
     for (uint32_t i = 0; i < worker->n_ifaces; i++)
-        if (strncmp(worker->iface[i]->transport->name, "rdma_", 5) == 0) return true;
+        if (strncmp(worker->iface[i]->transport->name, user, strlen(user)) == 0) return true;
     return false;
 }
 
@@ -108,9 +110,10 @@ weft_status_t weft__worker_on_loop(weft_worker_t *worker, struct ev_loop *loop,
     talloc_steal(r, worker);
     worker->driver.has_thread = false;
     st = weft__worker_open_in(worker, r, &own->params);
-    if (st == WEFT_OK && given && given->pd && !uses_verbs(worker)) {
+    if (st == WEFT_OK && given && given->pd && !uses_verbs(worker, given)) {
         weft__worker_discard(worker);
-        st = weft__fail(WEFT_ERR_UNSUPPORTED, "no rdma transport of the worker could be opened");
+        st = weft__fail(WEFT_ERR_UNSUPPORTED,
+                        "no transport of the worker could be opened by the verbs objects");
     }
     if (st < 0) {
         talloc_steal(NULL, worker);

@@ -364,8 +364,9 @@ TEST(verbs_objects_that_are_lost_end_the_operations_over_them) {
     given_down(&g);
 }
 
-/* What does not fit is refused, and leaves the worker as it was. */
-TEST(verbs_objects_that_do_not_fit_are_refused) {
+/* What does not fit is refused, and leaves the worker as it was; also where another transport of
+ * the worker does without it. */
+static void misfits_are_refused(const char *transports) {
     struct scene g = {.lost = 0};
     weft_setting_t settings[] = {{"rdma.device", "rxe0"}, {"rdma.insecure", "yes"}};
     WANTS_THE_BED();
@@ -373,7 +374,7 @@ TEST(verbs_objects_that_do_not_fit_are_refused) {
     objects_up(o, "rxe0");
     weft_context_params_t params = {.settings = settings, .n_settings = 2, .associated = 1};
     CHECK_EQ(weft_context_create(&params, &g.context), 0);
-    weft_worker_params_t stub = {.transports = "rdma_rc", .associated = 1};
+    weft_worker_params_t stub = {.transports = transports, .associated = 1};
     CHECK_EQ(weft_worker_create(g.context, &stub, &g.worker), 0);
     struct ibv_qp *foreign[1] = {o->own}; /* without the SRQ */
     weft_resource_value_t values[] = {
@@ -393,6 +394,18 @@ TEST(verbs_objects_that_do_not_fit_are_refused) {
     weft_worker_destroy(g.worker);
     CHECK_EQ(weft_context_destroy(g.context), 0);
     objects_down(o);
+}
+
+TEST(verbs_objects_that_do_not_fit_are_refused) {
+    misfits_are_refused("rdma_rc");
+}
+
+TEST(verbs_objects_that_do_not_fit_are_refused_beside_datagrams) {
+    misfits_are_refused("rdma_rc,rdma_ud");
+}
+
+TEST(verbs_objects_that_do_not_fit_are_refused_beside_shared_memory) {
+    misfits_are_refused("rdma_rc,shm");
 }
 #else
 TEST(rdma_rc_works_by_queue_pairs_of_the_program_and_gives_them_back) {
