@@ -97,6 +97,29 @@ END
     expect said "$(cat "$scratch/said")" $'it waits\nmore'
 }
 
+# More than standard error holds is written, and no one reads it, when rank 1 fails.
+test_a_reader_that_does_not_read_delays_no_end() {
+    rm -f "$scratch/written"
+    python3 - "$run" "$scratch/written" <<'END' >"$scratch/said"
+import subprocess, sys, time
+run, written = sys.argv[1:]
+body = f"""[ $WEFT_RUN_RANK = 1 ] || {{ yes {"x" * 198} | head -n 1500 >&2; : >{written}; exec sleep 60; }}
+    until [ -e {written} ]; do sleep 0.02; done; exit 3"""
+job = subprocess.Popen([run, "-n", "2", "sh", "-c", body], stderr=subprocess.PIPE)
+def processes():
+    return open(f"/proc/{job.pid}/task/{job.pid}/children").read()
+while not processes():
+    time.sleep(0.02)
+ends = time.monotonic() + 20
+while processes() and time.monotonic() < ends:
+    time.sleep(0.02)
+print("not ended" if processes() else "ended")
+lines = job.stderr.read().decode().splitlines()
+print(sum(line.startswith("[0] x") for line in lines), "exited with 3; ending the others" in lines[-1], job.wait())
+END
+    expect said "$(cat "$scratch/said")" $'ended\n1500 True 3'
+}
+
 # It writes faster than its lines are forwarded.
 test_what_outlives_a_process_does_not_hold_the_end() {
     local code=0

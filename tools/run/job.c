@@ -126,16 +126,17 @@ static _Noreturn void become(const struct running *r, uint32_t rank, const struc
     _exit(error == ENOENT ? JOB_CODE_NOT_FOUND : JOB_CODE_NOT_RUN);
 }
 
-static void report_exit(const struct running *r, const struct process *p, int status) {
+static void report_exit(struct running *r, const struct process *p, int status) {
     const char *others = r->n_left == 0          ? ""
                          : r->params->keep_going ? "; the others go on"
                                                  : "; ending the others";
     if (WIFSIGNALED(status))
-        fprintf(stderr, "%s: rank %u (pid %d) was ended by signal %d (%s)%s\n", r->params->tool,
-                p->rank, p->watcher.rpid, WTERMSIG(status), strsignal(WTERMSIG(status)), others);
+        outputs_report(&r->outputs, "%s: rank %u (pid %d) was ended by signal %d (%s)%s\n",
+                       r->params->tool, p->rank, p->watcher.rpid, WTERMSIG(status),
+                       strsignal(WTERMSIG(status)), others);
     else
-        fprintf(stderr, "%s: rank %u (pid %d) exited with %d%s\n", r->params->tool, p->rank,
-                p->watcher.rpid, WEXITSTATUS(status), others);
+        outputs_report(&r->outputs, "%s: rank %u (pid %d) exited with %d%s\n", r->params->tool,
+                       p->rank, p->watcher.rpid, WEXITSTATUS(status), others);
 }
 
 static void on_exit_of(struct ev_loop *loop, ev_child *watcher, int events) {
@@ -223,8 +224,8 @@ static void on_timeout(struct ev_loop *loop, ev_timer *timer, int events) {
     struct running *r = timer->data;
     (void)loop;
     (void)events;
-    fprintf(stderr, "%s: %g seconds have passed; ending the job\n", r->params->tool,
-            r->params->timeout_s);
+    outputs_report(&r->outputs, "%s: %g seconds have passed; ending the job\n", r->params->tool,
+                   r->params->timeout_s);
     weft__fsm_step(&r->job.fsm, JOB_EV_TIMEOUT);
 }
 
@@ -276,7 +277,8 @@ static void unwatch(struct running *r) {
 static void start_all(struct running *r) {
     for (uint32_t i = 0; i < r->params->n; i++) {
         if (start_process(r, i)) continue;
-        fprintf(stderr, "%s: cannot start rank %u: %s\n", r->params->tool, i, strerror(errno));
+        outputs_report(&r->outputs, "%s: cannot start rank %u: %s\n", r->params->tool, i,
+                       strerror(errno));
         r->job.reason = JOB_CODE_NOT_RUN;
         weft__fsm_step(&r->job.fsm, JOB_EV_FAILED);
         if (r->n_left == 0) weft__fsm_step(&r->job.fsm, JOB_EV_LAST);

@@ -53,6 +53,12 @@ bool outputs_open(struct outputs *o, struct ev_loop *loop, uint32_t n_ranks,
  * Forwards `fd`, the read end of a pipe that it owns from now on, to our descriptor `to` (1 or 2).
  */
 void outputs_forward(struct outputs *o, uint32_t rank, int to, int fd);
+/*
+ * A line of our own to standard error, behind what is waiting to be written there. It never waits
+ * for the reader; where it cannot be written it is dropped.
+ */
+__attribute__((format(printf, 2, 3))) void outputs_report(struct outputs *o, const char *format,
+                                                          ...);
 /* errno of the first sink that failed; 0: none. */
 int outputs_error(const struct outputs *o);
 /* Takes what the pipes still hold, writes everything and closes. */
