@@ -376,7 +376,8 @@ WEFT_API weft_status_t weft_resource_export_sized(size_t params_size, weft_objec
 /*
  * Gives a resource to another process, over a connected socket of AF_UNIX:
  * - one with a descriptor (SEGMENT, SOCKET, CONNECTION);
- * - device memory (MEMORY), by CUDA IPC, to a process of the same user;
+ * - device memory (MEMORY), by CUDA IPC, or, of cuMemCreate and of pools, by a descriptor
+ *   (POSIX_FILE_DESCRIPTOR), to a process of the same user;
  * - the protection domain of VERBS, by ibv_import_pd, to a process of the same user.
  * The importer loses the resource when the last descriptor of this end is closed, at the latest
  * when this process ends. Both functions send and receive one message, and block for it.

@@ -2,6 +2,7 @@
 #include <fcntl.h>
 #include <sys/socket.h>
 #include <tests/cuda/ipc_child.h>
+#include <tests/cuda/mapped.h>
 #include <tests/resource/shared.h>
 
 enum { LEN = 300007 };
@@ -17,9 +18,18 @@ static void fill(char *device, unsigned seed) {
     gpu.write(device, expected, LEN);
 }
 
+/* What the owner sends: of cuMemAlloc, or of cuMemCreate with a handle of the type
+ * POSIX_FILE_DESCRIPTOR. */
+static char *owned_memory(void) {
+    if (!getenv("WEFT_TEST_MAPPED")) return gpu_alloc(LEN);
+    struct mapped range = mapped_new(1, 1);
+    CHECK_EQ(gpu.set_current(gpu.context), 0); /* for copies of memory that has no context */
+    return mapped_at(&range);
+}
+
 /* The owner sends a region, and sees what the other process writes to it. */
 static void child_serves(weft_worker_t *worker, const struct child *child) {
-    char *device = gpu_alloc(LEN), *in = malloc(LEN);
+    char *device = owned_memory(), *in = malloc(LEN);
     weft_mem_t *mem;
     weft_resource_t *resource;
     struct tally received = {0};
@@ -83,7 +93,7 @@ static weft_status_t receive_in_context(struct passing *p) {
 }
 
 /* Both see one memory. A message from it reaches the owner, whose own memory it is. */
-TEST(a_region_in_device_memory_of_another_process_is_used_until_its_owner_is_killed) {
+static void region_of_another_process(void) {
     struct passing p;
     struct tally sent = {0};
     weft_mem_info_t info;
@@ -111,6 +121,18 @@ TEST(a_region_in_device_memory_of_another_process_is_used_until_its_owner_is_kil
     CHECK_EQ(weft_resource_release(p.region), 0);
     CHECK(WIFSIGNALED(passing_down(&p)));
     if (gpu.opened) CHECK_EQ(*gpu.opened, 0);
+}
+
+TEST(a_region_in_device_memory_of_another_process_is_used_until_its_owner_is_killed) {
+    region_of_another_process();
+}
+
+TEST(a_region_in_mapped_device_memory_of_another_process_is_used_until_its_owner_is_killed) {
+    CHECK_EQ(setenv("WEFT_TEST_MAPPED", "1", 1), 0);
+    gpu_load();
+    CHECK_EQ(gpu.set_current(gpu.context), 0);
+    region_of_another_process();
+    CHECK_EQ(unsetenv("WEFT_TEST_MAPPED"), 0);
 }
 
 /* What was opened is closed with the resource; what cannot be opened is refused. */
