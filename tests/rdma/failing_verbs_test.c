@@ -5,9 +5,11 @@
 #include "bed.h"
 
 #ifdef WEFT_HAVE_RDMA
+#include <endpoints/core/worker.h>
 #include <tests/support/failing_verbs.h>
+#include <transports/rdma/rc/rc.h>
 
-enum { N_SETTINGS = 6 };
+enum { N_OWN = 6 };
 #define SETTINGS_OF(device)                                                         \
     {                                                                               \
         {"rdma.device", device}, {"rdma.insecure", "yes"}, {"rdma.receives", "64"}, \
@@ -15,12 +17,12 @@ enum { N_SETTINGS = 6 };
             "connect.timeout", "10s"                                                \
         }                                                                           \
     }
-static const weft_setting_t settings[2][N_SETTINGS] = {SETTINGS_OF("rxe0"), SETTINGS_OF("rxe1")};
+static const weft_setting_t settings[2][N_OWN] = {SETTINGS_OF("rxe0"), SETTINGS_OF("rxe1")};
 
 static const struct failing_calls calls = {.n = N_VERBS_CALLS,
                                            .name = verbs_call_name,
                                            .settings = {settings[0], settings[1]},
-                                           .n_settings = N_SETTINGS,
+                                           .n_settings = N_OWN,
                                            .left = verbs_left};
 
 static void each_verb_fails(const char *transports, bool harmless) {
@@ -92,6 +94,39 @@ TEST(a_send_that_the_device_refuses_fails) {
     BED_UNTIL(t, 20, sent.calls == 1 && t->errors);
     CHECK_EQ(sent.status, WEFT_ERR_IO);
     CHECK_EQ(received.calls, 0);
+    bed_down(&bed);
+}
+
+/* ---- receives that the device refuses, where no memory is left ------------------------------- */
+
+/* Timers until the next one needs memory. Returns how many. */
+static unsigned fill_timers(struct reactor *r, struct timer *timers) {
+    unsigned n = 0;
+    for (; weft__timer_is_at_hand(r); n++)
+        CHECK_EQ(weft__timer_start(r, &timers[n], UINT64_MAX), WEFT_OK);
+    return n;
+}
+
+TEST(receives_that_are_refused_are_posted_later_without_memory) {
+    static struct timer timers[4096];
+    struct bed bed = {0};
+    struct two *t = &bed.t;
+    WANTS_THE_BED();
+    refusing_up(&bed);
+    struct rc_iface *iface = (struct rc_iface *)weft__worker_iface(t->b, "rdma_rc", 7);
+    struct reactor *r = iface->iface.reactor;
+    unsigned n_timers = fill_timers(r, timers);
+    fail_next(CALL_post_srq_recv);
+    for (int i = 0; i < RC_REPOST; i++) CHECK(weft_am_send(t->ep, 1, NULL, 0, NULL, 0, NULL) >= 0);
+    for (double end = test_now() + test_timeout(20); !failing->failed && test_now() < end;) {
+        weft_worker_progress(t->a, 0);
+        weft__alloc_fail_run(1, UINT32_MAX);
+        weft_worker_progress(t->b, 0);
+        weft__alloc_fail_at(0);
+    }
+    CHECK(failing->failed && iface->n_repost > 0);
+    BED_UNTIL(t, 20, iface->n_repost == 0);
+    while (n_timers > 0) weft__timer_stop(r, &timers[--n_timers]);
     bed_down(&bed);
 }
 

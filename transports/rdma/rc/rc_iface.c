@@ -240,7 +240,7 @@ static void iface_close(struct iface *i) {
     weft__rd_device_drop(iface->device, &iface->user);
     weft__slab_end(&iface->lane_slab);
     weft__slab_end(&iface->op_slab);
-    weft__timer_stop(i->reactor, &iface->again);
+    weft__timer_release(i->reactor, &iface->again);
     weft__rc_trust_close(iface);
     weft__free_later(i->reactor, iface);
 }
@@ -275,10 +275,12 @@ static weft_status_t rc_open(struct reactor *r, const struct iface_params *param
     iface->brief = (struct ibv_send_wr){
         .opcode = IBV_WR_SEND_WITH_IMM, .sg_list = &iface->brief_piece, .num_sge = 1};
     weft_status_t st = weft__rc_trust_open(iface);
+    if (st == WEFT_OK) st = weft__timer_reserve(r, &iface->again);
     if (st == WEFT_OK) st = open_device(iface);
     if (st < 0) {
         weft__slab_end(&iface->lane_slab);
         weft__slab_end(&iface->op_slab);
+        weft__timer_release(r, &iface->again);
         weft__free_later(r, iface);
         return st;
     }
