@@ -84,10 +84,17 @@ static struct {
         verbs_objects[object] += made != NULL;           \
         return made;                                     \
     }
+/* An object that others hang on stays: EBUSY. */
 #define ENDS(object, type, name, parameters, arguments) \
     WRAPPER(type, name, parameters) {                   \
-        verbs_objects[object]--;                        \
-        return real.call_##name arguments;              \
+        type error = real.call_##name arguments;        \
+        verbs_objects[object] -= error == 0;            \
+        return error;                                   \
+    }
+#define FREES(object, type, name, parameters, arguments) \
+    WRAPPER(type, name, parameters) {                    \
+        verbs_objects[object]--;                         \
+        real.call_##name arguments;                      \
     }
 
 #define HOW__ibv_query_gid_table(...)       FAILS(-ENOMEM, __VA_ARGS__)
@@ -108,7 +115,7 @@ static struct {
 #define HOW_ibv_destroy_qp(...)             ENDS(QPS, __VA_ARGS__)
 #define HOW_ibv_destroy_srq(...)            ENDS(SRQS, __VA_ARGS__)
 #define HOW_ibv_event_type_str(...)         NEVER(__VA_ARGS__)
-#define HOW_ibv_free_device_list(...)       ENDS(DEVICE_LISTS, __VA_ARGS__)
+#define HOW_ibv_free_device_list(...)       FREES(DEVICE_LISTS, __VA_ARGS__)
 #define HOW_ibv_get_async_event(...)        NEVER(__VA_ARGS__)
 #define HOW_ibv_get_cq_event(...)           NEVER(__VA_ARGS__)
 #define HOW_ibv_get_device_list(...)        MAKES(DEVICE_LISTS, __VA_ARGS__)
@@ -130,7 +137,7 @@ static struct {
 #define HOW_rdma_connect(...)               FAILS(-1, __VA_ARGS__)
 #define HOW_rdma_create_event_channel(...)  MAKES(EVENT_CHANNELS, __VA_ARGS__)
 #define HOW_rdma_create_id(...)             MAKES_ID(__VA_ARGS__)
-#define HOW_rdma_destroy_event_channel(...) ENDS(EVENT_CHANNELS, __VA_ARGS__)
+#define HOW_rdma_destroy_event_channel(...) FREES(EVENT_CHANNELS, __VA_ARGS__)
 #define HOW_rdma_destroy_id(...)            ENDS(IDS, __VA_ARGS__)
 #define HOW_rdma_disconnect(...)            FAILS(-1, __VA_ARGS__)
 #define HOW_rdma_establish(...)             FAILS(-1, __VA_ARGS__)
