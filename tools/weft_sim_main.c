@@ -106,6 +106,8 @@ static int run_large(const struct opts *opts) {
     return run_plan(opts, &plan, opts->mesh ? "mesh" : "endpoints");
 }
 
+static const uint64_t NOT_GIVEN = UINT64_MAX; /* more than --from may be */
+
 /* Where it says nothing, any number will do. */
 static bool read_number(const char *name, int option, const char *text, uint64_t *number_p) {
     static const struct range {
@@ -129,7 +131,16 @@ static const char *unfit(const struct opts *opts) {
         return "--seed, --mesh, --endpoints and --first are a run each";
     if ((opts->trace || opts->minimise) && !one_run) return "--trace and --minimise are of one run";
     if (opts->workers && !opts->mesh) return "--workers are those of --mesh";
+    if (opts->seeds && one_run) return "--seeds are of many runs";
+    if (opts->jobs && (one_run || opts->first)) return "--jobs are of many runs at a time";
+    if (opts->from != NOT_GIVEN && opts->one) return "--from is not of --seed";
     return NULL;
+}
+
+static void set_defaults(struct opts *opts) {
+    if (!opts->seeds) opts->seeds = 1000;
+    if (!opts->jobs) opts->jobs = 2;
+    if (opts->from == NOT_GIVEN) opts->from = 1;
 }
 
 static bool read_options(int argc, char **argv, struct opts *opts) {
@@ -181,10 +192,11 @@ static int run_what(const struct opts *opts) {
 
 int main(int argc, char **argv) {
     program_begin();
-    struct opts opts = {.seeds = 1000, .from = 1, .jobs = 2};
+    struct opts opts = {.from = NOT_GIVEN};
     for (int i = 1; i < argc; i++)
         if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)
             return fputs(usage, stdout), program_end("sim", 0);
     if (!read_options(argc, argv, &opts)) return fputs("Try sim --help.\n", stderr), 2;
+    set_defaults(&opts);
     return program_end("sim", run_what(&opts));
 }

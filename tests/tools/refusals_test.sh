@@ -52,6 +52,9 @@ test_what_does_not_go_together_is_refused() {
     done
     refused 2 'sim: --trace and --minimise are of one run' $tools/weft-sim --trace --seeds 3
     refused 2 'sim: --workers are those of --mesh' $tools/weft-sim --workers 9
+    refused 2 'sim: --seeds are of many runs' $tools/weft-sim --seed 5 --seeds 3
+    refused 2 'sim: --jobs are of many runs at a time' $tools/weft-sim --first --jobs 2
+    refused 2 'sim: --from is not of --seed' $tools/weft-sim --seed 5 --from 1
     refused 2 'schedule: an argument that is no option' $tools/schedule extra
 }
 
