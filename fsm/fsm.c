@@ -83,15 +83,25 @@ static __attribute__((format(printf, 2, 3))) void put(struct text *out, const ch
     out->len += n > 0 ? (unsigned long)n : 0;
 }
 
-static void print_step(struct text *out, const struct fsm_trace_step *s) {
-    static const char *const remark[] = {" (no cell)",   "",      " (skipped)", " (held)",
-                                         " (violation)", " (bug)"};
+static const char *const remarks[] = {" (no cell)",   "",      " (skipped)", " (held)",
+                                      " (violation)", " (bug)"};
+
+/* Any thread may print a trace. What is written at that time is no step of its machine. */
+static bool is_whole(const struct fsm_trace_step *s) {
     const struct fsm_machine *machine = s->machine;
-    put(out, "%" PRIu64 ".%09u %s#%" PRIu32 " %s: %s", s->at / 1000000000,
-        (unsigned)(s->at % 1000000000), machine->name, s->id, machine->event_name[s->event],
-        machine->state_name[s->from]);
-    if (s->verb == FSM_DO) put(out, " -> %s", machine->state_name[s->to]);
-    put(out, "%s\n", remark[s->verb]);
+    return machine && s->event < machine->n_events && s->from < machine->n_states &&
+           s->to < machine->n_states && s->verb < sizeof remarks / sizeof *remarks;
+}
+
+static void print_step(struct text *out, const struct fsm_trace_step *given) {
+    struct fsm_trace_step s;
+    memcpy(&s, given, sizeof s); /* what is checked is what is printed */
+    if (!is_whole(&s)) return;
+    put(out, "%" PRIu64 ".%09u %s#%" PRIu32 " %s: %s", s.at / 1000000000,
+        (unsigned)(s.at % 1000000000), s.machine->name, s.id, s.machine->event_name[s.event],
+        s.machine->state_name[s.from]);
+    if (s.verb == FSM_DO) put(out, " -> %s", s.machine->state_name[s.to]);
+    put(out, "%s\n", remarks[s.verb]);
 }
 
 unsigned long weft__fsm_trace_print(const struct fsm_trace *t, unsigned most, uint32_t id,

@@ -153,6 +153,25 @@ TEST(the_trace_has_every_step) {
     CHECK_EQ(strlen(text), 9);
 }
 
+/* A thread that reads the trace of a worker of another thread may see a step that is half written:
+ * nothing yet, or the machine of one step with the rest of another. */
+TEST(a_step_that_is_half_written_is_left_out_of_the_trace) {
+    char text[1000];
+    reset();
+    weft__fsm_step(&door, DOOR_EV_CALL);
+    trace.step[1] = (struct fsm_trace_step){0};
+    trace.step[2] = trace.step[3] = trace.step[4] = trace.step[5] = trace.step[0];
+    trace.step[2].event = DOOR_N_EVENTS;
+    trace.step[3].from = DOOR_N_STATES;
+    trace.step[4].to = DOOR_N_STATES + 40;
+    trace.step[5].verb = 200;
+    trace.count = 6;
+    unsigned long len = weft__fsm_trace_print(&trace, 0, 0, text, sizeof text);
+    char *end = strchr(text, '\n');
+    CHECK(end && end[1] == 0);
+    CHECK_EQ(len, strlen(text));
+}
+
 TEST(the_trace_keeps_the_last_steps) {
     static char text[FSM_TRACE_STEPS * 64];
     reset();
