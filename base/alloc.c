@@ -5,6 +5,7 @@
 
 #include "compiler.h"
 #include "per_thread.h"
+#include "status.h"
 #include <string.h>
 
 static _Thread_local const struct alloc_counter *counter __attribute__((tls_model("initial-exec")));
@@ -34,13 +35,19 @@ static bool count_allocation(void) {
     return true;
 }
 
+/* Callers pass the status on, and need not note a cause. */
+static NOINLINE void *fail(size_t size, const char *name) {
+    (void)weft__fail(WEFT_ERR_NO_MEMORY, "%zu bytes for %s", size, name);
+    return NULL;
+}
+
 void *weft__alloc(const void *parent, size_t size, const char *name) {
-    if (!count_allocation()) return NULL;
-    void *block = talloc_named_const(parent, size, name);
-    return block ? memset(block, 0, size) : NULL;
+    void *block = count_allocation() ? talloc_named_const(parent, size, name) : NULL;
+    return LIKELY(block != NULL) ? memset(block, 0, size) : fail(size, name);
 }
 
 void *weft__realloc(const void *parent, void *old, size_t size, const char *name) {
-    if (!count_allocation()) return NULL;
-    return _talloc_realloc(parent, old, size ? size : 1, name); /* of 0 it would free */
+    size_t some = size ? size : 1; /* of 0 it would free */
+    void *block = count_allocation() ? _talloc_realloc(parent, old, some, name) : NULL;
+    return LIKELY(block != NULL) ? block : fail(size, name);
 }

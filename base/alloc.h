@@ -6,7 +6,8 @@
 #include <stdint.h>
 #include <talloc.h>
 
-/* Zeroed, below `parent`; NULL when memory runs out, or a test lets it fail. */
+/* Zeroed, below `parent`; NULL when memory runs out, or a test lets it fail. The size is then the
+ * cause of a NO_MEMORY. */
 #define weft__new(parent, type) ((type *)weft__alloc((parent), sizeof(type), #type))
 void *weft__alloc(const void *parent, size_t size, const char *name);
 /* new bytes not zeroed */

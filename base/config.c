@@ -350,7 +350,8 @@ weft_status_t weft_context_setting_sized(size_t info_size, const weft_context_t 
                                          size_t index, weft_setting_info_t *info_p) {
     if (!context) return weft__fail(WEFT_ERR_INVALID_PARAM, "context is NULL");
     if (!info_p) return weft__fail(WEFT_ERR_INVALID_PARAM, "info_p is NULL");
-    if (index >= N_SETTINGS) return WEFT_ERR_NOT_FOUND;
+    if (index >= N_SETTINGS)
+        return weft__fail(WEFT_ERR_NOT_FOUND, "there are %d settings", (int)N_SETTINGS);
     const weft_setting_info_t info = {
         table[index].name, context->setting[index].text,   table[index].unit,
         table[index].help, context->setting[index].origin, table[index].range};

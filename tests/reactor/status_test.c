@@ -66,6 +66,25 @@ TEST(causes_of_another_status_are_not_described) {
     CHECK(strstr(text, "the third") && !strstr(text, "the second"));
 }
 
+/* A failure without a text of its own has no cause, or what it asked for: never that of another. */
+TEST(causes_of_an_earlier_failure_of_that_status_are_not_described) {
+    char text[1024];
+    weft_context_t *context;
+    weft_setting_info_t info;
+    weft__fail(WEFT_ERR_NO_MEMORY, "the first");
+    weft__alloc_fail_at(1);
+    CHECK_EQ(weft_context_create(NULL, &context), WEFT_ERR_NO_MEMORY);
+    weft__alloc_fail_at(0);
+    weft_status_describe(WEFT_ERR_NO_MEMORY, text, sizeof text);
+    CHECK(!strstr(text, "the first"));
+    CHECK_EQ(weft_context_create(NULL, &context), WEFT_OK);
+    weft__fail(WEFT_ERR_NOT_FOUND, "the second");
+    CHECK_EQ(weft_context_setting(context, 100000, &info), WEFT_ERR_NOT_FOUND);
+    weft_status_describe(WEFT_ERR_NOT_FOUND, text, sizeof text);
+    CHECK(!strstr(text, "the second"));
+    CHECK_EQ(weft_context_destroy(context), WEFT_OK);
+}
+
 TEST(description_fits_any_buffer) {
     char whole[4096], text[4096];
     weft__fail(WEFT_ERR_PROTOCOL, "%0900d", 7);
