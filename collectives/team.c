@@ -455,8 +455,10 @@ static void free_stub(struct stub *stub) {
     talloc_free(stub->object);
 }
 
+/* One whose worker closes is freed next: its registry may be gone by now. */
 void weft__team_stub_rest(struct stub *stub, weft_status_t status) {
     weft_team_t *team = stub->object, was = *team;
+    if (stub->abandoned) return;
     talloc_free_children(team);
     memset(team, 0, sizeof *team);
     init_team(team, was.registry, stub->params);

@@ -165,3 +165,29 @@ TEST(a_record_is_sent_when_its_team_is_gone) {
     for (int i = 0; i < 2; i++) CHECK_EQ(weft_resource_release(resource[i]), 0);
     share_down(&s);
 }
+
+/* ---- the end of the worker ------------------------------------------------------------------- */
+
+/* Their teams are freed later than what the worker keeps for its teams. */
+TEST(teams_whose_exchange_waits_end_with_the_worker) {
+    weft_team_t *more;
+    struct tally late = {0};
+    teams_up();
+    weft_resource_value_t value = {WEFT_RES_ENDPOINT_SET, set[0], sizeof set[0]};
+    weft_resource_t *again = describe(WEFT_RESOURCE_ENDPOINTS, &value, 1);
+    weft_team_params_t params = {.on_ready = note_ready, .arg = &late, .associated = 1};
+    CHECK_EQ(weft_team_create(s.library[0], &params, &more), 0);
+    begin(0);
+    CHECK_EQ(associate(s.context, WEFT_OBJECT_TEAM, again, more), 0);
+    turns(20);
+    CHECK_EQ(ready[0].calls + late.calls, 0);
+    CHECK_EQ(weft_worker_close(s.two.a, &(weft_op_t){.done = two_gone, .arg = &s.two.a}),
+             WEFT_IN_PROGRESS);
+    UNTIL(&s.two, !s.two.a);
+    CHECK_EQ(ready[0].calls, 1);
+    CHECK_EQ(late.calls, 1);
+    CHECK_EQ(weft_team_close(team[1], NULL), 0);
+    CHECK_EQ(weft_resource_release(again), 0);
+    for (int i = 0; i < 2; i++) CHECK_EQ(weft_resource_release(resource[i]), 0);
+    share_down(&s);
+}
