@@ -149,6 +149,12 @@ static inline uint64_t timers_nearest(const struct reactor *r) {
 }
 
 /* wakeup.c */
+static inline void waker_enter(struct reactor *r) {
+    atomic_fetch_add_explicit(&r->remote.n_wakers, 1, memory_order_relaxed);
+}
+static inline void waker_leave(struct reactor *r) { /* nothing of it is touched after that */
+    atomic_fetch_sub_explicit(&r->remote.n_wakers, 1, memory_order_release);
+}
 static inline bool wakeup_is_armed(const struct reactor *r) {
     return atomic_load_explicit(&r->remote.armed, memory_order_relaxed);
 }

@@ -63,6 +63,7 @@ void weft__reactor_free(struct reactor *r) {
     bool child = forked(r);
     if (!child && wakeup_is_armed(r)) weft__wakeup_disarm(r);
     weft__reactor_finish_remotes(r);
+    if (!child) weft__wakers_await(r);
     if (r->freed.tree) weft__dead_free(r);
     weft__aux_watch_close(r);
     if (!child || r->ev.is_ours) weft__loop_close(r);

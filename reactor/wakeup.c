@@ -19,11 +19,16 @@
  */
 #include "local.h"
 #include <errno.h>
+#include <sched.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/syscall.h>
 #include <sys/timerfd.h>
+#include <time.h>
 #include <unistd.h>
+
+enum { YIELDS = 100 };
 
 static weft_status_t failed_by_errno(const char *what) {
     int error = errno;
@@ -62,19 +67,37 @@ void weft__wakeup_close(struct reactor *r) {
 
 /* ---- wakes and kicks ------------------------------------------------------------------------- */
 
-/* Never blocks: the eventfd is non-blocking, and a full counter is as readable as can be. */
+/* Never blocks: the eventfd is non-blocking, and a full counter is as readable as can be. write()
+ * would be a cancellation point: a thread that is cancelled there would leave `woken` set, and the
+ * owner asleep. */
 static void signal_fd(struct reactor *r) {
     int before = errno;
     uint64_t one = 1;
-    while (write(r->remote.event_fd, &one, sizeof one) < 0 && errno == EINTR)
+    while (syscall(SYS_write, r->remote.event_fd, &one, sizeof one) < 0 && errno == EINTR)
         ;
     errno = before;
 }
 
-void weft__reactor_wake(struct reactor *r) {
+void weft__wake_within(struct reactor *r) {
     if (forked(r)) return; /* the eventfd is still the parent's */
     if (atomic_exchange(&r->remote.woken, 1)) return;
     if (atomic_load(&r->remote.armed)) signal_fd(r);
+}
+
+void weft__reactor_wake(struct reactor *r) {
+    waker_enter(r);
+    weft__wake_within(r);
+    waker_leave(r);
+}
+
+/* Those that woke the owner for the last time are on their way out, but may have lost their core.
+ * A child of fork has none of them. */
+void weft__wakers_await(struct reactor *r) {
+    for (unsigned i = 0; atomic_load_explicit(&r->remote.n_wakers, memory_order_acquire); i++)
+        if (i < YIELDS)
+            sched_yield();
+        else
+            nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
 }
 
 void weft__reactor_kick(struct reactor *r) {

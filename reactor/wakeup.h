@@ -23,6 +23,7 @@ struct reactor_remote {
     _Atomic(struct remote *) posted; /* newest first */
     atomic_bool over;                /* calls are refused */
     int event_fd;
+    atomic_uint n_wakers; /* threads within a wake or a submission, which the reactor outlives */
 };
 
 /* wakeup.c */
@@ -42,6 +43,10 @@ bool weft__wakeup_arm(struct reactor *r);
 void weft__wakeup_disarm(struct reactor *r);
 void weft__wakeup_settle(struct reactor *r);  /* after a turn: armed, or the fd readable */
 void weft__wakeup_silence(struct reactor *r); /* the fd is not readable until the turn is over */
+/* A wake by a thread that is counted: what it publishes may be the end of the reactor. */
+void weft__wake_within(struct reactor *r);
+/* Returns when no thread is within a wake or a submission. */
+void weft__wakers_await(struct reactor *r);
 /* xthread.c */
 void weft__remotes_take(struct reactor *r);
 void weft__remotes_open(struct reactor *r);

@@ -31,11 +31,13 @@ void weft__remotes_open(struct reactor *r) {
 }
 
 void weft__reactor_submit(struct reactor *r, struct remote *remote) {
+    waker_enter(r);
     remote->next = atomic_load_explicit(&r->remote.posted, memory_order_relaxed);
     while (!atomic_compare_exchange_weak_explicit(&r->remote.posted, &remote->next, remote,
                                                   memory_order_release, memory_order_relaxed))
         ;
-    weft__reactor_wake(r);
+    weft__wake_within(r);
+    waker_leave(r);
 }
 
 struct call {

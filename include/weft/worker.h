@@ -202,7 +202,8 @@ WEFT_API weft_status_t weft_worker_wait(weft_worker_t *worker, int timeout_ms);
 WEFT_API int weft_worker_spin(weft_worker_t *worker);
 
 /*
- * Runs `fn(arg)` on the worker's thread, in the order posted, in every thread mode. Any thread.
+ * Runs `fn(arg)` on the worker's thread, in the order posted, in every thread mode. `fn` may
+ * close the worker, even before this call returns. Any thread.
  * Errors: NO_MEMORY; FORKED; CLOSED during the last functions that the worker runs before it ends.
  */
 WEFT_API weft_status_t weft_worker_post(weft_worker_t *worker, void (*fn)(void *arg), void *arg);
