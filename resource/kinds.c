@@ -339,13 +339,14 @@ static bool memory_drained(struct association *a) {
 
 static weft_status_t socket_begin(struct association *a) {
     const int *fd = weft__association_value(a, WEFT_RES_WORKER_SOCKET, sizeof *fd);
-    const weft_listen_params_t *params = a->arg;
+    const weft_resource_value_t *params = weft__association_array(a, WEFT_RES_WORKER_LISTEN);
     char uri[32];
     if (!fd)
         return weft__fail(WEFT_ERR_INVALID_PARAM, "%s has another size", WEFT_RES_WORKER_SOCKET);
     snprintf(uri, sizeof uri, "tcp://@%d", *fd);
     weft_listener_t *listener;
-    weft_status_t st = weft_listen(a->object, uri, params, &listener);
+    weft_status_t st = weft_listen_sized(params ? params->len : 0, a->object, uri,
+                                         params ? params->value : NULL, &listener);
     if (st < 0) return st;
     a->reactor = a->worker->reactor;
     weft__association_listens(a, listener);

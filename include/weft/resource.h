@@ -59,7 +59,7 @@ typedef enum weft_resource_kind {
        [WEFT_RES_MEMORY_HANDLE] (a region of the same worker, whose key is then reused),
        [WEFT_RES_MEMORY_MR] (its registration in the PD of the worker, which is then reused) */
     WEFT_RESOURCE_MEMORY,
-    /* a listening TCP socket, for a worker: WEFT_RES_WORKER_SOCKET */
+    /* a listening TCP socket, for a worker: WEFT_RES_WORKER_SOCKET, [WEFT_RES_WORKER_LISTEN] */
     WEFT_RESOURCE_SOCKET,
     /* an MPI communicator, for a team: WEFT_RES_TEAM_MPI (weft_mpi_t) */
     WEFT_RESOURCE_MPI,
@@ -83,6 +83,7 @@ typedef enum weft_resource_kind {
 #define WEFT_RES_WORKER_HANDLE       "WEFT_RES_WORKER_HANDLE" /* weft_worker_t * */
 #define WEFT_RES_WORKER_SOCKET       "WEFT_RES_WORKER_SOCKET" /* int; stays the provider's */
 #define WEFT_RES_WORKER_EVENTS       "WEFT_RES_WORKER_EVENTS" /* weft_events_t */
+#define WEFT_RES_WORKER_LISTEN       "WEFT_RES_WORKER_LISTEN" /* weft_listen_params_t */
 #define WEFT_RES_WORKER_PD           "WEFT_RES_WORKER_PD"     /* struct ibv_pd * */
 #define WEFT_RES_WORKER_CQ           "WEFT_RES_WORKER_CQ"     /* struct ibv_cq *, with a channel */
 #define WEFT_RES_WORKER_SRQ          "WEFT_RES_WORKER_SRQ"    /* struct ibv_srq * */
@@ -279,8 +280,9 @@ typedef struct weft_associate_params {
  * succeeds. A team becomes ready later (its on_ready).
  *
  * A context takes a resource of any kind: its values are held, and can be read. SOCKET and EVENTS
- * are for any worker, in associated mode or not, and for several of them at once. For a SOCKET,
- * `params->arg` is a weft_listen_params_t, or NULL. A CONNECTION is dialed as "tcp://@FD" of
+ * are for any worker, in associated mode or not, and for several of them at once. For a SOCKET, the
+ * value WEFT_RES_WORKER_LISTEN has the parameters of weft_listen. The length of the value is the
+ * size of the struct that the consumer was compiled with. A CONNECTION is dialed as "tcp://@FD" of
  * weft_connect is: the other end is accepted by a listener, or given to one (weft_listener_adopt).
  * When it is returned, the library has closed its duplicate, and the stream has ended; close the
  * socket.

@@ -264,7 +264,8 @@ TEST(a_listening_socket_of_another_process_accepts_until_its_owner_is_killed) {
     two_workers(&t, "tcp", (weft_setting_t[]){{"tcp.insecure", "yes"}}, 1);
     CHECK_EQ(weft_resource_receive(t.b, pair[0], &received), 0);
     weft_listen_params_t listening = {.on_endpoint = on_endpoint, .arg = &accepted};
-    weft_associate_params_t params = {.resource = received, .arg = &listening};
+    weft_resource_value_t listen_by = VALUE(WEFT_RES_WORKER_LISTEN, listening);
+    weft_associate_params_t params = {.resource = received, .values = &listen_by, .n_values = 1};
     CHECK_EQ(weft_associate_resources(t.context, WEFT_OBJECT_WORKER, &params, t.b), 0);
     char uri[64];
     const char *port = strrchr(weft_listener_uri(weft_resource_listener(received)), ':');

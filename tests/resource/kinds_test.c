@@ -374,7 +374,8 @@ TEST(a_listening_socket_of_the_program_is_adopted_and_given_back) {
     weft_resource_value_t value = VALUE(WEFT_RES_WORKER_SOCKET, fd);
     weft_resource_t *resource = describe(WEFT_RESOURCE_SOCKET, &value, 1);
     weft_listen_params_t listen_params = {.on_endpoint = on_endpoint, .arg = &accepted};
-    weft_associate_params_t params = {.resource = resource, .arg = &listen_params};
+    weft_resource_value_t listen_by = VALUE(WEFT_RES_WORKER_LISTEN, listen_params);
+    weft_associate_params_t params = {.resource = resource, .values = &listen_by, .n_values = 1};
     CHECK_EQ(weft_associate_resources(t.context, WEFT_OBJECT_WORKER, &params, t.b), 0);
     CHECK_EQ(weft_connect(t.a, weft_listener_uri(weft_resource_listener(resource)), NULL, &t.ep),
              0);
@@ -386,6 +387,34 @@ TEST(a_listening_socket_of_the_program_is_adopted_and_given_back) {
     len = sizeof listening;
     getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listening, &len);
     CHECK_EQ(listening, 1); /* it is the program's again */
+    CHECK_EQ(weft_resource_release(resource), 0);
+    close(fd);
+    two_down(&t);
+}
+
+/* Those of a program that was compiled with an older header are shorter. */
+TEST(the_parameters_of_a_listener_have_the_size_that_their_program_knows) {
+    struct two t;
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    CHECK(bind(fd, (struct sockaddr *)&at, sizeof at) == 0 && listen(fd, 8) == 0);
+    two_workers(&t, "tcp", NULL, 0);
+    weft_resource_value_t value = VALUE(WEFT_RES_WORKER_SOCKET, fd);
+    weft_resource_t *resource = describe(WEFT_RESOURCE_SOCKET, &value, 1);
+    struct {
+        weft_listen_params_t known;
+        uint64_t more;
+    } newer = {.more = 1};
+    weft_listen_params_t wrong = {.backlog = -1};
+    weft_resource_value_t own[] = {VALUE(WEFT_RES_WORKER_LISTEN, newer),
+                                   VALUE(WEFT_RES_WORKER_LISTEN, wrong),
+                                   {WEFT_RES_WORKER_LISTEN, &newer, sizeof(void (*)(void))}};
+    for (int i = 0; i < 3; i++) {
+        weft_associate_params_t params = {.resource = resource, .values = &own[i], .n_values = 1};
+        CHECK_EQ(weft_associate_resources(t.context, WEFT_OBJECT_WORKER, &params, t.b),
+                 i < 2 ? WEFT_ERR_INVALID_PARAM : WEFT_OK);
+    }
+    CHECK_EQ(weft_disassociate_resources(resource, t.b, NULL), 0);
     CHECK_EQ(weft_resource_release(resource), 0);
     close(fd);
     two_down(&t);
