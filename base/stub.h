@@ -32,6 +32,9 @@ struct stub {
     /* Of a worker: notifies the association that the program closes it; NULL: it has none. Of other
      * objects: frees one without a resource. */
     void (*closing)(struct stub *stub);
+    /* Of a worker: notifies the association, which waits for that, that the worker's own thread has
+     * stopped; NULL: it does not wait. */
+    void (*stopped)(struct stub *stub);
     /* The object goes back to its state without a resource: calls return `status`. */
     void (*revert)(struct stub *stub, weft_status_t status);
 };

@@ -53,6 +53,12 @@ static void ends_by_itself(struct association *a) {
     pthread_mutex_unlock(&a->resource->lock);
 }
 
+void weft__association_alone(struct association *a) {
+    pthread_mutex_lock(&a->resource->lock);
+    a->ends_in = NULL;
+    pthread_mutex_unlock(&a->resource->lock);
+}
+
 static void start_drain(struct association *a, weft_status_t status, bool abort) {
     if (a->kind->ends_itself) ends_by_itself(a);
     if (a->kind->drain && a->type != WEFT_OBJECT_CONTEXT) a->kind->drain(a, status, abort);

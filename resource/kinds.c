@@ -60,19 +60,35 @@ static void own_closed(weft_status_t status, void *arg) {
     struct association *a = arg;
     weft_worker_t *worker = a->object;
     a->closed = true;
+    weft__association_alone(a);
     weft__association_take_waiting(a);
     if (association_is_lost(&a->core.fsm))
         worker->stub->revert(worker->stub, WEFT_ERR_RESOURCE_LOST);
     weft__association_look(a);
 }
 
-static void own_drain(struct association *a, weft_status_t status, bool abort) {
+static void own_close(struct association *a) {
     weft_worker_t *worker = a->worker;
     a->worker = NULL;
+    (void)weft_worker_close(worker, &(weft_op_t){.done = own_closed, .arg = a});
+}
+
+static void own_stopped(struct stub *stub) {
+    stub->stopped = NULL;
+    own_close(atomic_load(&stub->claim));
+}
+
+/* A thread of the worker's own does not end by itself: the program stops it, and then the worker
+ * closes. */
+static void own_drain(struct association *a, weft_status_t status, bool abort) {
+    weft_worker_t *worker = a->worker;
     if (!worker) return;
     if (abort) weft__worker_abort(worker, status);
     atomic_store(&worker->stub->status, status);
-    (void)weft_worker_close(worker, &(weft_op_t){.done = own_closed, .arg = a});
+    if (worker->driver.has_thread)
+        worker->stub->stopped = own_stopped;
+    else
+        own_close(a);
 }
 
 /* ---- verbs objects: the worker's rdma transports use them ------------------------------------ */

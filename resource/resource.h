@@ -162,6 +162,8 @@ void weft__association_take_waiting(struct association *a);
 /* Of a worker: the associations of its endpoints, teams and regions; how many there are. */
 void weft__association_lose_objects(struct association *a);
 unsigned weft__association_objects(const struct association *a);
+/* The reactor in which it ended is gone. */
+void weft__association_alone(struct association *a);
 /* Asks again whether it has drained. */
 void weft__association_look(struct association *a);
 weft_status_t weft__association_disassociate(struct association *a, const weft_op_t *op);

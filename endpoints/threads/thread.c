@@ -480,6 +480,7 @@ weft_status_t weft__thread_stop(struct weft_worker *worker, bool joined) {
     end_thread(t);
     worker->driver.has_thread = false;
     if (t->holding) weft__job_post(worker->reactor, &t->deliver);
+    if (worker->stub && worker->stub->stopped) worker->stub->stopped(worker->stub);
     return WEFT_OK;
 }
 

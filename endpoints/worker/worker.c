@@ -454,6 +454,8 @@ static void note_status(weft_status_t status, void *arg) {
 void weft_worker_destroy(weft_worker_t *worker) {
     weft_status_t done = WEFT_IN_PROGRESS;
     if (worker && worker->stub) {
+        bool own_thread = worker->driver.has_thread && worker->driver.thread;
+        if (own_thread && weft__thread_stop(worker, false) < 0) return;
         if (worker->stub->closing) worker->stub->closing(worker->stub);
         (void)weft__worker_stub_close(worker);
         return;

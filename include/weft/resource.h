@@ -326,9 +326,10 @@ WEFT_API weft_status_t weft_associate_resources_sized(size_t params_size, weft_c
  * op->done.
  *
  * A worker: its endpoints, listeners and regions are closed, and its objects in associated mode.
- * Their handles are gone when op->done begins. Handlers of active messages stay for the next
- * association. Errors: BUSY while a team of it is open, also one that was made of such a team, or
- * while an object of it is associated.
+ * Their handles are gone when op->done begins. A worker with a thread of its own drains, without a limit of time, when the program
+ * has stopped that thread (weft_worker_stop_thread, weft_worker_destroy). Handlers of active
+ * messages stay for the next association. Errors: BUSY while a team of it is open, also one that
+ * was made of such a team, or while an object of it is associated.
  *
  * A worker whose resource is a LOOP, VERBS or CUDA closes as by weft_worker_close. Its endpoints
  * are aborted, and operations under way and new ones end as CLOSED: flush first

@@ -321,3 +321,52 @@ TEST(of_two_threads_that_associate_a_worker_at_once_one_wins) {
         ev_loop_destroy(loop[i]);
     }
 }
+
+/* ---- a worker with a thread of its own ------------------------------------------------------- */
+
+/* Its resource is no loop of the program. */
+static weft_worker_t *worker_on_own_loop(weft_context_t *context, weft_resource_t **resource_p) {
+    struct ev_loop *none = NULL;
+    weft_worker_t *worker;
+    weft_resource_value_t value = VALUE(WEFT_RES_WORKER_LOOP, none);
+    weft_worker_params_t params = {.associated = 1, .thread_mode = WEFT_THREAD_MULTIPLE};
+    *resource_p = describe(WEFT_RESOURCE_LOOP, &value, 1);
+    CHECK_EQ(weft_worker_create(context, &params, &worker), 0);
+    CHECK_EQ(associate(context, WEFT_OBJECT_WORKER, *resource_p, worker), 0);
+    CHECK_EQ(weft_worker_start_thread(worker, NULL), 0);
+    return worker;
+}
+
+static void note_atomic(weft_status_t status, void *arg) {
+    atomic_store((atomic_int *)arg, 1 - status);
+}
+
+TEST(a_resource_of_a_worker_with_a_thread_is_withdrawn_when_the_thread_has_stopped) {
+    for (int lost = 0; lost < 2; lost++) {
+        weft_resource_t *resource;
+        atomic_int done = 0;
+        weft_context_t *context = associated_context();
+        weft_worker_t *worker = worker_on_own_loop(context, &resource);
+        CHECK_EQ(weft_resource_withdraw(resource, &(weft_op_t){.done = note_atomic, .arg = &done}),
+                 WEFT_IN_PROGRESS);
+        if (lost) weft_resource_lose(resource);
+        usleep(20000);
+        CHECK_EQ(atomic_load(&done), 0);
+        CHECK_EQ(weft_worker_stop_thread(worker), 0);
+        for (double end = test_now() + 20; !atomic_load(&done) && test_now() < end;)
+            (void)weft_worker_wait(worker, 1);
+        CHECK_EQ(atomic_load(&done), 1);
+        weft_worker_destroy(worker);
+        CHECK_EQ(weft_resource_release(resource), 0);
+        CHECK_EQ(weft_context_destroy(context), 0);
+    }
+}
+
+TEST(a_worker_in_associated_mode_is_destroyed_with_its_thread) {
+    weft_resource_t *resource;
+    weft_context_t *context = associated_context();
+    weft_worker_t *worker = worker_on_own_loop(context, &resource);
+    weft_worker_destroy(worker);
+    CHECK_EQ(weft_resource_release(resource), 0);
+    CHECK_EQ(weft_context_destroy(context), 0);
+}
