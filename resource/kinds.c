@@ -396,6 +396,7 @@ static void make_progress(struct association *a) {
         more = a->events.progress(a->events.arg) > 0;
         found |= more;
         if (ended) return;
+        if (!association_is_ready(&a->core.fsm)) break; /* a notice on its way holds it */
         if (!more && a->events.arm) more = a->events.arm(a->events.arg) != 0;
         if (ended) return;
     }
