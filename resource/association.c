@@ -421,8 +421,9 @@ static void worker_closes(weft_worker_t *worker, void *object, void (*closed)(we
 static struct association *of_parent(const struct list *node, const struct association *parent) {
     struct worker_attachment *attachment = list_of(node, struct worker_attachment, of_worker);
     struct association *a = attachment->object;
-    if (attachment->close != worker_closes || a == parent) return NULL;
-    return a->stub && a->stub->parent == parent->object ? a : NULL;
+    if (attachment->close != worker_closes || a == parent || a->over) return NULL;
+    const void *owner = a->kind->plain ? a->object : a->stub ? a->stub->parent : NULL;
+    return owner == parent->object ? a : NULL;
 }
 
 unsigned weft__association_objects(const struct association *parent) {
@@ -441,6 +442,23 @@ void weft__association_lose_objects(struct association *parent) {
             if (!a || association_is_lost(&a->core.fsm)) continue;
             atomic_fetch_add(&a->notices, 1);
             notice_here(a, NOTICE_LOSE);
+            again = true;
+            break;
+        }
+    }
+}
+
+void weft__association_return_plain(struct association *parent) {
+    bool again = true;
+    while (again) {
+        again = false;
+        list_for_each_safe(node, next, &parent->worker->attachments) {
+            struct association *a = of_parent(node, parent);
+            if (!a || !a->kind->plain || !association_is_ready(&a->core.fsm)) continue;
+            hold(a);
+            weft__association_step(a, ASSOC_EV_DISASSOCIATE);
+            weft__association_look(a);
+            let_go(a);
             again = true;
             break;
         }

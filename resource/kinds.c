@@ -181,7 +181,10 @@ static weft_status_t worker_begin(struct association *a) {
 }
 
 static void worker_drain(struct association *a, weft_status_t status, bool abort) {
-    if (abort) weft__association_lose_objects(a);
+    if (abort)
+        weft__association_lose_objects(a);
+    else
+        weft__association_return_plain(a);
     weft__worker_drain(a->object, a->worker, a->lease, status, abort);
 }
 

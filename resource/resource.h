@@ -159,8 +159,10 @@ void weft__association_run(struct posted_notice *notice);
 /* It works: from now on notices reach it. And its worker has closed: it takes those that wait. */
 void weft__association_open(struct association *a);
 void weft__association_take_waiting(struct association *a);
-/* Of a worker: the associations of its endpoints, teams and regions; how many there are. */
+/* Of a worker: the associations of its endpoints, teams and regions, and of its sockets and
+ * descriptors; how many there are; the end of the latter alone. */
 void weft__association_lose_objects(struct association *a);
+void weft__association_return_plain(struct association *a);
 unsigned weft__association_objects(const struct association *a);
 /* The reactor in which it ended is gone. */
 void weft__association_alone(struct association *a);

@@ -326,7 +326,8 @@ WEFT_API weft_status_t weft_associate_resources_sized(size_t params_size, weft_c
  * op->done.
  *
  * A worker: its endpoints, listeners and regions are closed, and its objects in associated mode.
- * Their handles are gone when op->done begins. A worker with a thread of its own drains, without a limit of time, when the program
+ * Their handles are gone when op->done begins. Associations of the worker of the kinds SOCKET and
+ * EVENTS end. A worker with a thread of its own drains, without a limit of time, when the program
  * has stopped that thread (weft_worker_stop_thread, weft_worker_destroy). Handlers of active
  * messages stay for the next association. Errors: BUSY while a team of it is open, also one that
  * was made of such a team, or while an object of it is associated.

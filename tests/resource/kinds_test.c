@@ -446,6 +446,34 @@ TEST(a_listening_socket_of_two_workers_has_a_listener_until_the_last_returns_it)
     two_down(&t);
 }
 
+/* The library listens by its worker: when that gives its resource back, so does the socket. */
+TEST(a_listening_socket_of_a_library_ends_with_its_worker) {
+    struct sharing s;
+    weft_resource_info_t info;
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    CHECK(bind(fd, (struct sockaddr *)&at, sizeof at) == 0 && listen(fd, 8) == 0);
+    for (int lost = 0; lost < 2; lost++) {
+        share_up(&s, "tcp");
+        weft_resource_value_t value = VALUE(WEFT_RES_WORKER_SOCKET, fd);
+        weft_resource_t *resource = describe(WEFT_RESOURCE_SOCKET, &value, 1);
+        CHECK_EQ(associate(s.context, WEFT_OBJECT_WORKER, resource, s.library[0]), 0);
+        CHECK(weft_resource_listener(resource) != NULL);
+        if (lost)
+            weft_resource_lose(s.resource[0]);
+        else
+            CHECK_EQ(weft_disassociate_resources_wait(s.resource[0], s.library[0]), 0);
+        UNTIL(&s.two, weft_resource_info(s.resource[0], &info) == 0 && info.n_users == 0);
+        CHECK(weft_resource_listener(resource) == NULL);
+        CHECK_EQ(weft_resource_info(resource, &info), 0);
+        CHECK_EQ(info.n_users, 0);
+        CHECK_EQ(weft_resource_withdraw(resource, NULL), 0);
+        CHECK_EQ(weft_resource_release(resource), 0);
+        share_down(&s);
+    }
+    close(fd);
+}
+
 /* ---- a connected socket ---------------------------------------------------------------------- */
 
 static int connected_to(const char *uri) {
