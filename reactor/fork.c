@@ -83,11 +83,18 @@ uint32_t weft__fork_generation_now(const volatile uint32_t **mark_p) {
 
 /* Neither are the program's functions of its end called, nor what it left in its streams
  * written: that is its parent's, too. */
-void weft__end_forked_child(const struct reactor *r) {
-    if (!forked(r)) return;
+static void end_child(void) {
     weft__log(NULL, WEFT_LOG_ERROR, "reactor",
               "a child that a callback forked returned from the callback; the child is ended");
     _exit(EXIT_FAILURE);
+}
+
+void weft__end_forked_child(const struct reactor *r) {
+    if (forked(r)) end_child();
+}
+
+void weft__end_child_of(uint32_t generation) {
+    if (weft__fork_generation() != generation) end_child();
 }
 
 uint32_t weft__fork_generation(void) {

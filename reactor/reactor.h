@@ -88,6 +88,7 @@ weft_status_t weft__reactor_attach(struct reactor *r, int news_fd);
 /* This process is the child of one that had a reactor. */
 extern __attribute__((visibility("hidden"))) bool weft__is_child;
 void weft__end_forked_child(const struct reactor *r);
+void weft__end_child_of(uint32_t generation);
 
 /*
  * Comes behind each call of the program's, before anything else is done for this reactor: a child
@@ -96,6 +97,11 @@ void weft__end_forked_child(const struct reactor *r);
  */
 static inline void weft__program_returned(const struct reactor *r) {
     if (UNLIKELY(weft__is_child)) weft__end_forked_child(r);
+}
+/* The same where no reactor is at work: what goes on was begun by a process of that generation
+ * (weft__fork_generation). */
+static inline void weft__program_returned_to(uint32_t generation) {
+    if (UNLIKELY(weft__is_child)) weft__end_child_of(generation);
 }
 
 /* What another thread hands to the owner, in memory of its own: it is the owner's until `run`

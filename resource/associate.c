@@ -37,6 +37,7 @@ static weft_status_t acquire(struct association *a) {
     for (; a->n_acquired < r->values.n; a->n_acquired++) {
         if (r->provider.acquire)
             st = r->provider.acquire(a->resource, &r->values.value[a->n_acquired], r->provider.arg);
+        weft__resource_program_returned(r);
         if (st < 0) return weft__fail_in(st, "acquiring %s", r->values.value[a->n_acquired].key);
     }
     return WEFT_OK;
@@ -119,6 +120,7 @@ static weft_status_t claim(struct association *a, weft_context_t *context) {
 }
 
 static void give_up(struct association *a, bool entered) {
+    atomic_store(&a->notices, 0); /* nothing else holds one that was not opened */
     if (a->stub) weft__association_unclaim(a->stub);
     struct resource_left left;
     if (entered && weft__resource_leave(a, &left)) weft__resource_returned(&left);
@@ -151,7 +153,8 @@ static weft_status_t check_call(const weft_context_t *context, weft_object_t typ
     if (type != WEFT_OBJECT_CONTEXT && !(kind->objects & 1u << type))
         return weft__fail(WEFT_ERR_UNSUPPORTED, "a resource of kind %s is not for a %s", kind->name,
                           weft__object_names[type]);
-    return check_version(p->resource, p);
+    weft_status_t st = weft__resource_check(p->resource);
+    return st == WEFT_OK ? check_version(p->resource, p) : st;
 }
 
 /* The consumer's talloc report shows the association. */
@@ -176,6 +179,7 @@ weft_status_t weft_associate_resources_sized(size_t params_size, weft_context_t 
     st = weft__values_copy(a, p.values, p.n_values, &a->values);
     if (st == WEFT_OK) st = claim(a, context);
     if (st == WEFT_OK) st = associate_enter(p.resource, a);
+    weft__association_hold(a); /* the provider's functions may end it */
     if (st == WEFT_OK) {
         entered = true;
         a->reactor = a->worker ? a->worker->reactor : NULL;
@@ -185,9 +189,13 @@ weft_status_t weft_associate_resources_sized(size_t params_size, weft_context_t 
         give_up(a, entered);
         return st;
     }
+    if (a->over) {
+        weft__association_let_go(a);
+        return WEFT_OK;
+    }
     hang_below(a);
     weft__association_works(a);
-    weft__association_open(a);
+    weft__association_open(a); /* and lets it go */
     return WEFT_OK;
 }
 

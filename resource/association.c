@@ -38,9 +38,9 @@ static void detach(struct association *a) {
     if (a->kind->end && a->begun) a->kind->end(a);
     while (a->n_acquired > 0) {
         a->n_acquired--;
-        if (provider->release)
-            provider->release(a->resource, &a->resource->values.value[a->n_acquired],
-                              provider->arg);
+        if (!provider->release) continue;
+        provider->release(a->resource, &a->resource->values.value[a->n_acquired], provider->arg);
+        weft__resource_program_returned(a->resource);
     }
 }
 
@@ -84,8 +84,12 @@ static void notify_done(struct association *a) {
         weft__timer_release(a->reactor, &a->deadline);
     }
     weft_status_t status = a->core.ended ? WEFT_ERR_RESOURCE_LOST : WEFT_OK;
-    if (a->stub) weft__association_unclaim(a->stub);
+    struct stub *stub = a->stub;
+    a->stub = NULL;
+    (void)talloc_steal(NULL, a); /* `done` may close the object, and another thread associate it */
+    if (stub) weft__association_unclaim(stub);
     if (done) done(status, a->done_arg);
+    weft__resource_program_returned(a->resource);
 }
 
 static void consumer_effect(struct fsm *m, unsigned effect) {
@@ -98,6 +102,7 @@ static void consumer_effect(struct fsm *m, unsigned effect) {
     case ASSOC_FX_RETURN: weft__fsm_step(&a->grant.fsm, GRANT_EV_RETURNED); break;
     case ASSOC_FX_NOTIFY_LOST:
         if (a->on_lost) a->on_lost(a->object, WEFT_ERR_RESOURCE_LOST, a->arg);
+        weft__resource_program_returned(a->resource);
         break;
     case ASSOC_FX_NOTIFY: notify_done(a); break;
     case ASSOC_N_EFFECTS: break;
@@ -116,12 +121,11 @@ static void run_provider_notice(void *arg) {
 }
 
 static bool post_provider_notice(weft_resource_t *resource, weft_resource_event_t event) {
-    weft_worker_t *worker = resource->provider.worker;
-    if (!worker || weft__resource_is_lost(resource)) return false;
+    if (!resource->provider.worker) return false;
     struct provider_notice *notice = weft__new(NULL, struct provider_notice);
     if (!notice) return false;
     *notice = (struct provider_notice){resource, event};
-    if (weft_worker_post(worker, run_provider_notice, notice) == WEFT_OK) return true;
+    if (weft__resource_post_provider(resource, run_provider_notice, notice)) return true;
     talloc_free(notice);
     return false;
 }
@@ -217,12 +221,11 @@ static void finish(struct association *a) {
     if (worker_closed) worker_closed(worker);
 }
 
-/* It is not freed before it is let go, whatever a callback does. */
-static void hold(struct association *a) {
+void weft__association_hold(struct association *a) {
     atomic_fetch_add(&a->notices, 1);
 }
 
-static void let_go(struct association *a) {
+void weft__association_let_go(struct association *a) {
     atomic_fetch_sub(&a->notices, 1);
     finish(a);
 }
@@ -232,9 +235,9 @@ void weft__association_look(struct association *a) {
     if (!ending || a->over) return;
     bool works = a->type != WEFT_OBJECT_CONTEXT;
     if (works && a->kind->drained && !a->kind->drained(a)) return;
-    hold(a);
+    weft__association_hold(a);
     weft__association_step(a, ASSOC_EV_DRAINED);
-    let_go(a);
+    weft__association_let_go(a);
 }
 
 static void association_look(struct timer *timer) {
@@ -283,21 +286,41 @@ void weft__association_run(struct posted_notice *notice) {
     run_notice(&notice->remote);
 }
 
+/* From now on any thread may end that of a context: this one ends it if a notice waits, and
+ * otherwise leaves it within the lock. */
+static void open_context(struct association *a) {
+    pthread_mutex_t *lock = &a->resource->lock;
+    pthread_mutex_lock(lock);
+    for (int what = 0; what < N_NOTICES; what++) a->ends |= a->notice[what].waits;
+    bool ends = a->ends;
+    a->way = NOTICE_HERE;
+    if (!ends) atomic_fetch_sub(&a->notices, 1);
+    pthread_mutex_unlock(lock);
+    if (!ends) return;
+    weft__association_take_waiting(a);
+    weft__association_look(a);
+    weft__association_let_go(a);
+}
+
 void weft__association_open(struct association *a) {
-    hold(a);
+    if (a->type == WEFT_OBJECT_CONTEXT) {
+        open_context(a);
+        return;
+    }
+    bool opens = a->reactor != NULL; /* otherwise it ends by itself already */
     pthread_mutex_lock(&a->resource->lock);
-    a->way = a->reactor ? NOTICE_OFFERED : NOTICE_HERE;
+    if (opens) a->way = NOTICE_OFFERED;
     for (int what = 0; what < N_NOTICES; what++) {
         struct posted_notice *notice = &a->notice[what];
-        if (!notice->waits || !a->reactor) continue;
+        if (!notice->waits || !opens) continue;
         atomic_fetch_add(&a->notices, 1);
         notice->waits = !weft__association_offer(notice);
         if (notice->waits) atomic_fetch_sub(&a->notices, 1);
     }
     pthread_mutex_unlock(&a->resource->lock);
-    weft__association_take_waiting(a); /* no reactor takes them */
+    if (opens) weft__association_take_waiting(a); /* no reactor takes them */
     weft__association_look(a);
-    let_go(a);
+    weft__association_let_go(a);
 }
 
 void weft__association_take_waiting(struct association *a) {
@@ -346,10 +369,11 @@ static bool awaits_end(struct association *a, const weft_op_t *op) {
 weft_status_t weft__association_disassociate(struct association *a, const weft_op_t *op) {
     if (!association_is_ready(&a->core.fsm)) return awaits_end(a, op) ? WEFT_IN_PROGRESS : WEFT_OK;
     weft_status_t st = check_ends(a);
-    if (st == WEFT_OK && a->kind->ends_itself) st = weft__check_close(op, false);
+    bool closes = a->kind->ends_itself && a->type == WEFT_OBJECT_WORKER;
+    if (st == WEFT_OK && closes) st = weft__check_close(op, false);
     if (st < 0) return st;
     a->drain_ms = op ? op->deadline_ms : 0;
-    hold(a);
+    weft__association_hold(a);
     weft__association_step(a, ASSOC_EV_DISASSOCIATE);
     weft__association_show(a->worker);
     weft__association_look(a);
@@ -359,7 +383,7 @@ weft_status_t weft__association_disassociate(struct association *a, const weft_o
         a->done_arg = op->arg;
         if (op->request_p) *op->request_p = NULL;
     }
-    let_go(a);
+    weft__association_let_go(a);
     return over ? WEFT_OK : WEFT_IN_PROGRESS;
 }
 
@@ -370,8 +394,8 @@ static void note_status(weft_status_t status, void *arg) {
 /* It drains already, for the provider or for another call: that end is waited for. */
 static void await_drain(weft_resource_t *resource, const void *object, struct reactor *r,
                         weft_status_t *done) {
-    struct association *a = object ? weft__resource_user(resource, object) : NULL;
-    if (!a || !is_ending(a) || !r) return;
+    struct association *a = object && r ? weft__resource_user(resource, object) : NULL;
+    if (!a || !is_ending(a)) return;
     if (!a->done) {
         a->done = note_status;
         a->done_arg = done;
@@ -384,14 +408,19 @@ static void await_drain(weft_resource_t *resource, const void *object, struct re
 weft_status_t weft_disassociate_resources_wait(weft_resource_t *resource, void *object) {
     weft_status_t done = WEFT_IN_PROGRESS;
     if (!resource) return weft__fail(WEFT_ERR_INVALID_PARAM, "resource is NULL");
-    struct reactor *r;
-    weft_worker_t *worker;
-    weft_status_t st = weft__resource_reactor(resource, object, &r, &worker);
+    struct reactor *r = NULL;
+    weft_worker_t *worker = NULL;
+    weft_status_t st = weft__resource_check(resource);
+    if (st == WEFT_OK) st = weft__resource_reactor(resource, object, &r, &worker);
     if (st == WEFT_OK && worker) st = weft__worker_check_wait(worker);
+    if (st == WEFT_OK && !r) { /* they end at once, or this is a callback of their end */
+        st = weft_disassociate_resources(resource, object, NULL);
+        return st == WEFT_IN_PROGRESS ? WEFT_OK : st;
+    }
     if (st == WEFT_OK)
         st = weft_disassociate_resources(resource, object,
                                          &(weft_op_t){.done = note_status, .arg = &done});
-    while (st == WEFT_IN_PROGRESS && done == WEFT_IN_PROGRESS && r) weft__reactor_wait(r, 100);
+    while (st == WEFT_IN_PROGRESS && done == WEFT_IN_PROGRESS) weft__reactor_wait(r, 100);
     if (st == WEFT_OK) await_drain(resource, object, r, &done);
     return done == WEFT_IN_PROGRESS ? st : done;
 }
@@ -455,10 +484,10 @@ void weft__association_return_plain(struct association *parent) {
         list_for_each_safe(node, next, &parent->worker->attachments) {
             struct association *a = of_parent(node, parent);
             if (!a || !a->kind->plain || !association_is_ready(&a->core.fsm)) continue;
-            hold(a);
+            weft__association_hold(a);
             weft__association_step(a, ASSOC_EV_DISASSOCIATE);
             weft__association_look(a);
-            let_go(a);
+            weft__association_let_go(a);
             again = true;
             break;
         }

@@ -393,14 +393,17 @@ static void go_on_later(struct association *a) {
 /* Until there is nothing, and the library has armed its descriptor. It may end the association, of
  * which nothing is left then. */
 static void make_progress(struct association *a) {
+    const struct reactor *r = a->reactor;
     bool ended = false, more = true, found = false;
     a->ended_p = &ended;
     for (int i = 0; i < EVENTS_AT_ONCE && more; i++) {
         more = a->events.progress(a->events.arg) > 0;
         found |= more;
+        weft__program_returned(r);
         if (ended) return;
         if (!association_is_ready(&a->core.fsm)) break; /* a notice on its way holds it */
         if (!more && a->events.arm) more = a->events.arm(a->events.arg) != 0;
+        weft__program_returned(r);
         if (ended) return;
     }
     a->ended_p = NULL;

@@ -102,6 +102,8 @@ weft_status_t weft_worker_lease(weft_worker_t *worker, weft_lease_t *lease_p) {
     if (!worker || !lease_p) return weft__fail(WEFT_ERR_INVALID_PARAM, "worker or lease_p is NULL");
     const struct lease *lease = worker->lease;
     if (!lease) return weft__fail(WEFT_ERR_NOT_FOUND, "the worker holds no lease");
+    weft_status_t st = weft__worker_check(weft__worker_itself(worker));
+    if (st < 0) return st;
     *lease_p = (weft_lease_t){lease->am_first, lease->am_count, lease->tag_first, lease->tag_bits};
     return WEFT_OK;
 }

@@ -104,11 +104,12 @@ weft_status_t weft_resource_send(weft_resource_t *resource, int socket) {
     struct passed passed;
     int fd = -1;
     if (!resource) REFUSE("resource", "NULL");
+    weft_status_t st = weft__resource_check(resource);
+    if (st < 0) return st;
     weft__passed_init(&passed, resource->kind, resource->name);
-    weft_status_t st =
-        resource->kind == WEFT_RESOURCE_MEMORY  ? add_device(resource, socket, &passed)
-        : resource->kind == WEFT_RESOURCE_VERBS ? add_domain(resource, socket, &passed, &fd)
-                                                : add_descriptor(resource, &passed, &fd);
+    st = resource->kind == WEFT_RESOURCE_MEMORY  ? add_device(resource, socket, &passed)
+         : resource->kind == WEFT_RESOURCE_VERBS ? add_domain(resource, socket, &passed, &fd)
+                                                 : add_descriptor(resource, &passed, &fd);
     return st < 0 ? st : send_passed(socket, &passed, fd);
 }
 

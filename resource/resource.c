@@ -43,6 +43,14 @@ const weft_resource_value_t *weft__values_find(const struct values *values, cons
 
 /* ---- describing ------------------------------------------------------------------------------ */
 
+/* A child might find the lock as a thread of its parent left it. The users are its parent's. */
+weft_status_t weft__resource_check(const weft_resource_t *r) {
+    return r->generation == weft__fork_generation()
+               ? WEFT_OK
+               : weft__fail(WEFT_ERR_FORKED, "%s belongs to the parent of this forked process",
+                            r->name);
+}
+
 static weft_status_t check_params(const weft_resource_params_t *p) {
     if ((unsigned)p->kind >= WEFT_N_RESOURCE_KINDS) REFUSE("params->kind", "no kind");
     if (p->thread_mode > WEFT_THREAD_MULTIPLE) REFUSE("params->thread_mode", "no thread mode");
@@ -88,6 +96,7 @@ static weft_status_t fill(weft_resource_t *r, const weft_resource_params_t *p) {
     r->share = p->share;
     r->lease = p->lease;
     r->owner = pthread_self();
+    r->generation = weft__fork_generation();
     r->channel = r->own_fd = -1;
     pthread_mutex_init(&r->lock, NULL);
     list_init(&r->users);
@@ -147,13 +156,15 @@ static void end_notice(weft_resource_t *r) {
 
 void weft__resource_notify(weft_resource_t *r, weft_resource_event_t event) {
     if (begin_notice(r)) r->provider.notify(r, event, r->provider.arg);
+    weft__resource_program_returned(r);
     end_notice(r);
 }
 
 weft_status_t weft_resource_release(weft_resource_t *resource) {
     if (!resource) REFUSE("resource", "NULL");
     bool is_known = resource->attached || resource->watched; /* to a worker */
-    weft_status_t st = is_known ? weft__worker_check(resource->exporter) : WEFT_OK;
+    weft_status_t st = weft__resource_check(resource);
+    if (st == WEFT_OK && is_known) st = weft__worker_check(resource->exporter);
     if (st < 0) return st;
     pthread_mutex_lock(&resource->lock);
     size_t n = resource->n_users;
@@ -183,7 +194,8 @@ static struct posted_notice *hold_users(weft_resource_t *r, enum notice what, ui
         notice->posted = true;
         notice->drain_ms = drain_ms;
         notice->waits = a->way == NOTICE_WAITS;
-        if (notice->waits) continue;
+        if (notice->waits || a->ends) continue;
+        a->ends = a->way == NOTICE_HERE;
         atomic_fetch_add(&a->notices, 1);
         if (a->way == NOTICE_OFFERED && weft__association_offer(notice)) continue;
         *end = notice;
@@ -201,7 +213,7 @@ static void run_notices(struct posted_notice *first) {
 }
 
 void weft_resource_lose(weft_resource_t *resource) {
-    if (!resource) return;
+    if (!resource || weft__resource_check(resource) < 0) return;
     pthread_mutex_lock(&resource->lock);
     bool notifies = resource->status != WEFT_ERR_RESOURCE_LOST && resource->provider.notify;
     resource->status = WEFT_ERR_RESOURCE_LOST;
@@ -213,8 +225,9 @@ void weft_resource_lose(weft_resource_t *resource) {
 }
 
 static weft_status_t end_all(weft_resource_t *r, weft_status_t status, const weft_op_t *op) {
-    weft_status_t st = weft__check_plain_op(op, 0);
+    weft_status_t st = weft__resource_check(r);
     struct posted_notice *all = NULL;
+    if (st == WEFT_OK) st = weft__check_plain_op(op, 0);
     if (st < 0) return st;
     pthread_mutex_lock(&r->lock);
     bool busy = r->withdrawn != NULL, used = r->n_users > 0;
@@ -247,10 +260,47 @@ struct association *weft__resource_user(weft_resource_t *r, const void *object) 
     return found;
 }
 
+/* Of a context, within `lock`. OK: this thread is the first to end it, and holds it. IN_PROGRESS:
+ * the thread that associates it ends it before it returns. CLOSED: it ends already. */
+static weft_status_t begin_end(struct association *a, const weft_op_t *op) {
+    struct posted_notice *notice = &a->notice[NOTICE_RECALL];
+    if (a->ends || (a->way == NOTICE_WAITS && notice->posted)) return WEFT_ERR_CLOSED;
+    if (a->way == NOTICE_WAITS) {
+        notice->posted = notice->waits = true;
+        a->done = op ? op->done : NULL;
+        a->done_arg = op ? op->arg : NULL;
+        if (op && op->request_p) *op->request_p = NULL;
+        return WEFT_IN_PROGRESS;
+    }
+    a->ends = true;
+    weft__association_hold(a);
+    return WEFT_OK;
+}
+
+/* The one that this thread may end. OK and NULL: there is none, or it ends. */
+static weft_status_t find_to_end(weft_resource_t *r, const void *object, const weft_op_t *op,
+                                 struct association **found_p) {
+    struct association *found = NULL;
+    weft_status_t st = WEFT_OK;
+    pthread_mutex_lock(&r->lock);
+    list_for_each(n, &r->users) {
+        struct association *a = list_of(n, struct association, of_resource);
+        if (a->object == object) found = a;
+    }
+    if (found && found->type == WEFT_OBJECT_CONTEXT)
+        st = begin_end(found, op);
+    else if (found && found->worker)
+        st = weft__worker_check(found->worker);
+    pthread_mutex_unlock(&r->lock);
+    *found_p = st == WEFT_OK ? found : NULL;
+    return st == WEFT_ERR_CLOSED ? WEFT_OK : st;
+}
+
 weft_status_t weft__resource_reactor(weft_resource_t *r, const void *object,
                                      struct reactor **reactor_p, weft_worker_t **worker_p) {
     weft_worker_t *worker = object ? NULL : weft__worker_itself(r->provider.worker);
     struct reactor *found = worker ? worker->reactor : NULL;
+    weft_status_t st = WEFT_OK;
     bool more = false;
     pthread_mutex_lock(&r->lock);
     list_for_each(n, &r->users) {
@@ -261,7 +311,9 @@ weft_status_t weft__resource_reactor(weft_resource_t *r, const void *object,
         found = its;
         if (a->worker || a->ends_in) worker = a->worker ? a->worker : a->object;
     }
+    if (found && !more) st = weft__reactor_check(found);
     pthread_mutex_unlock(&r->lock);
+    if (st < 0) return st;
     if (more)
         return weft__fail(WEFT_ERR_UNSUPPORTED,
                           "the objects belong to more than one worker; disassociate each");
@@ -274,16 +326,15 @@ weft_status_t weft_disassociate_resources(weft_resource_t *resource, void *objec
                                           const weft_op_t *op) {
     if (!resource) REFUSE("resource", "NULL");
     if (!object) return end_all(resource, WEFT_OK, op);
-    weft_status_t st = weft__check_plain_op(op, 0);
-    struct association *a = st == WEFT_OK ? weft__resource_user(resource, object) : NULL;
-    return a ? weft__association_disassociate(a, op) : st;
-}
-
-bool weft__resource_is_lost(weft_resource_t *r) {
-    pthread_mutex_lock(&r->lock);
-    bool lost = r->status == WEFT_ERR_RESOURCE_LOST;
-    pthread_mutex_unlock(&r->lock);
-    return lost;
+    struct association *a = NULL;
+    weft_status_t st = weft__resource_check(resource);
+    if (st == WEFT_OK) st = weft__check_plain_op(op, 0);
+    if (st == WEFT_OK) st = find_to_end(resource, object, op, &a);
+    if (!a) return st;
+    bool held = a->type == WEFT_OBJECT_CONTEXT;
+    st = weft__association_disassociate(a, op);
+    if (held) weft__association_let_go(a);
+    return st;
 }
 
 struct withdrawal {
@@ -297,15 +348,28 @@ static void run_withdrawn(void *arg) {
     own.done(WEFT_OK, own.arg);
 }
 
-/* On the provider's worker; where none is named, on this thread. */
-static void notify_withdrawn(weft_resource_t *r, weft_done_fn done, void *arg) {
+/* Within `lock`, as a worker that ends loses what it provides before: no post comes too late. */
+static bool post_provider(weft_resource_t *r, void (*fn)(void *arg), void *arg) {
+    weft_worker_t *worker = r->status == WEFT_ERR_RESOURCE_LOST ? NULL : r->provider.worker;
+    return worker && weft_worker_post(worker, fn, arg) == WEFT_OK;
+}
+
+bool weft__resource_post_provider(weft_resource_t *r, void (*fn)(void *arg), void *arg) {
+    pthread_mutex_lock(&r->lock);
+    bool posted = post_provider(r, fn, arg);
+    pthread_mutex_unlock(&r->lock);
+    return posted;
+}
+
+/* Within `lock`. False: no worker is named, it may be gone, or there is no memory; then the caller
+ * calls it. */
+static bool post_withdrawn(weft_resource_t *r) {
     struct withdrawal *withdrawal = weft__new(NULL, struct withdrawal);
-    if (withdrawal) *withdrawal = (struct withdrawal){done, arg};
-    bool posted = withdrawal && r->provider.worker &&
-                  weft_worker_post(r->provider.worker, run_withdrawn, withdrawal) == WEFT_OK;
-    if (posted) return;
+    if (!withdrawal) return false;
+    *withdrawal = (struct withdrawal){r->withdrawn, r->withdrawn_arg};
+    if (post_provider(r, run_withdrawn, withdrawal)) return true;
     talloc_free(withdrawal);
-    done(WEFT_OK, arg);
+    return false;
 }
 
 bool weft__resource_leave(struct association *a, struct resource_left *left_p) {
@@ -314,8 +378,9 @@ bool weft__resource_leave(struct association *a, struct resource_left *left_p) {
     bool leaves = !atomic_load(&a->notices);
     if (leaves) {
         list_remove(&a->of_resource);
-        bool last = --r->n_users == 0;
-        *left_p = (struct resource_left){r, last ? r->withdrawn : NULL, r->withdrawn_arg};
+        bool last = --r->n_users == 0, here = last && r->withdrawn && !post_withdrawn(r);
+        *left_p =
+            (struct resource_left){r->generation, here ? r->withdrawn : NULL, r->withdrawn_arg};
         if (last) r->withdrawn = NULL;
     }
     pthread_mutex_unlock(&r->lock);
@@ -323,7 +388,9 @@ bool weft__resource_leave(struct association *a, struct resource_left *left_p) {
 }
 
 void weft__resource_returned(const struct resource_left *left) {
-    if (left->withdrawn) notify_withdrawn(left->resource, left->withdrawn, left->arg);
+    if (!left->withdrawn) return;
+    left->withdrawn(WEFT_OK, left->arg);
+    weft__program_returned_to(left->generation);
 }
 
 /* ---- looking at it --------------------------------------------------------------------------- */
@@ -332,6 +399,8 @@ weft_status_t weft_resource_info_sized(size_t info_size, weft_resource_t *resour
                                        weft_resource_info_t *info_p) {
     if (!resource || !info_p)
         return weft__fail(WEFT_ERR_INVALID_PARAM, "resource or info_p is NULL");
+    weft_status_t st = weft__resource_check(resource);
+    if (st < 0) return st;
     pthread_mutex_lock(&resource->lock);
     weft_resource_info_t info = {.name = resource->name,
                                  .kind = weft__resource_kinds[resource->kind].name,
@@ -367,7 +436,7 @@ void weft__association_listens(struct association *a, weft_listener_t *listener)
 
 weft_listener_t *weft_resource_listener(weft_resource_t *resource) {
     weft_listener_t *found = NULL;
-    if (!resource) return NULL;
+    if (!resource || weft__resource_check(resource) < 0) return NULL;
     pthread_mutex_lock(&resource->lock);
     list_for_each(n, &resource->users) {
         if (!found) found = list_of(n, struct association, of_resource)->listener;

@@ -36,6 +36,7 @@ struct weft_resource {
     weft_share_t share;
     weft_lease_t lease;
     pthread_t owner;
+    uint32_t generation; /* of the process that described it (reactor.h) */
     pthread_mutex_t lock;
     struct list users; /* struct association */
     size_t n_users;
@@ -84,6 +85,7 @@ struct association {
     struct reactor *reactor;
     struct reactor *ends_in;     /* of a worker that is its own, while it closes */
     enum notice_way way;         /* `lock` of the resource guards it */
+    bool ends;                   /* and this: a thread has begun to end it (of a context) */
     struct timer deadline, look; /* while it drains */
     uint64_t look_ns;            /* until the next look */
     uint64_t drain_ms;           /* 0: close.timeout */
@@ -134,6 +136,9 @@ extern const struct kind weft__resource_kinds[WEFT_N_RESOURCE_KINDS];
 
 /* association.c: a new one, of `resource`, `type`, `object` and `kind`. */
 void weft__association_init(struct association *a);
+/* It is not freed before it is let go, whatever a callback does. */
+void weft__association_hold(struct association *a);
+void weft__association_let_go(struct association *a);
 /* Places for its timers, and word of the worker's close; and the same back. */
 weft_status_t weft__association_reserve(struct association *a);
 void weft__association_unreserve(struct association *a);
@@ -156,7 +161,8 @@ const weft_resource_value_t *weft__association_array(const struct association *a
  * (false: that takes none); and on this thread. */
 bool weft__association_offer(struct posted_notice *notice);
 void weft__association_run(struct posted_notice *notice);
-/* It works: from now on notices reach it. And its worker has closed: it takes those that wait. */
+/* It works: from now on notices reach it, and the caller lets it go. And its worker has closed: it
+ * takes those that wait. */
 void weft__association_open(struct association *a);
 void weft__association_take_waiting(struct association *a);
 /* Of a worker: the associations of its endpoints, teams and regions, and of its sockets and
@@ -172,24 +178,33 @@ weft_status_t weft__association_disassociate(struct association *a, const weft_o
 
 /* Where it ends, as long as it does; NULL: at once. */
 struct reactor *weft__association_reactor(const struct association *a);
+/* Of a resource of this process, or FORKED. */
+weft_status_t weft__resource_check(const weft_resource_t *r);
+/* Behind each call of the program's for it: a child that was forked there ends. */
+static inline void weft__resource_program_returned(const weft_resource_t *r) {
+    weft__program_returned_to(r->generation);
+}
 /* The association of this object that is not over; NULL: none. */
 struct association *weft__resource_user(weft_resource_t *r, const void *object);
 /* The loop in which the associations of `object` (NULL: of all) end, and its worker, NULL while
- * they drain. *reactor_p is NULL if they end at once. UNSUPPORTED: there are several loops. */
+ * they drain. *reactor_p is NULL if they end at once. UNSUPPORTED: there are several loops.
+ * WRONG_THREAD: another thread runs it. */
 weft_status_t weft__resource_reactor(weft_resource_t *r, const void *object,
                                      struct reactor **reactor_p, weft_worker_t **worker_p);
-bool weft__resource_is_lost(weft_resource_t *r);
 /* The listener of an association on a SOCKET; NULL: none any more. */
 void weft__association_listens(struct association *a, weft_listener_t *listener);
 /* A call of the provider's `notify` will follow: the resource is kept until then. */
 void weft__resource_post(weft_resource_t *r);
 /* That call. There is none after the release. */
 void weft__resource_notify(weft_resource_t *r, weft_resource_event_t event);
+/* Posts to the provider's worker, which lives until the resource is lost. False: there is none, it
+ * takes nothing any more, or there is no memory. */
+bool weft__resource_post_provider(weft_resource_t *r, void (*fn)(void *arg), void *arg);
 /* An association ended, and is no user any more. False: a notice holds it. Both are found within
- * `lock`, so that no notice comes to one that leaves. */
+ * `lock`, so that no notice comes to one that leaves. The resource may be gone from then on. */
 struct resource_left {
-    weft_resource_t *resource;
-    weft_done_fn withdrawn; /* of the withdrawal that waited for it; NULL: none did */
+    uint32_t generation;    /* of the resource */
+    weft_done_fn withdrawn; /* to be called here, of the withdrawal that waited for it; or NULL */
     void *arg;
 };
 bool weft__resource_leave(struct association *a, struct resource_left *left_p);

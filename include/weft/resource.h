@@ -12,7 +12,8 @@
  * Errors of objects in associated mode, for every call on them: NOT_ASSOCIATED before the first
  * association, DISASSOCIATED after its end, RESOURCE_LOST after a loss.
  *
- * Threads: any thread may call the functions that take a resource, unless they say otherwise.
+ * Threads: any thread may call the functions that take a resource, unless they say otherwise. In a
+ * child of fork, resources of its parent are refused (FORKED), except for weft_resource_value.
  * Endpoints, regions and teams without a resource are closed by the thread that owns their worker.
  * The consumer's callbacks run on the consumer's worker, the provider's on the provider's worker
  * (weft_resource_provider_t).
@@ -82,8 +83,8 @@ typedef enum weft_resource_kind {
 #define WEFT_RES_WORKER_LOOP         "WEFT_RES_WORKER_LOOP"   /* struct ev_loop * */
 #define WEFT_RES_WORKER_HANDLE       "WEFT_RES_WORKER_HANDLE" /* weft_worker_t * */
 #define WEFT_RES_WORKER_SOCKET       "WEFT_RES_WORKER_SOCKET" /* int; stays the provider's */
-#define WEFT_RES_WORKER_EVENTS       "WEFT_RES_WORKER_EVENTS" /* weft_events_t */
 #define WEFT_RES_WORKER_LISTEN       "WEFT_RES_WORKER_LISTEN" /* weft_listen_params_t */
+#define WEFT_RES_WORKER_EVENTS       "WEFT_RES_WORKER_EVENTS" /* weft_events_t */
 #define WEFT_RES_WORKER_PD           "WEFT_RES_WORKER_PD"     /* struct ibv_pd * */
 #define WEFT_RES_WORKER_CQ           "WEFT_RES_WORKER_CQ"     /* struct ibv_cq *, with a channel */
 #define WEFT_RES_WORKER_SRQ          "WEFT_RES_WORKER_SRQ"    /* struct ibv_srq * */
@@ -187,7 +188,11 @@ typedef enum weft_resource_event {
  * The provider's functions; each is optional. They run on the thread that associates or
  * disassociates, except `notify`, which runs on `worker` if that is set. After a loss `notify` runs
  * on the thread that declares it (LOST, within weft_resource_lose), and on those that drain, since
- * `worker` may be what was lost. So it does where memory is short.
+ * `worker` may be what was lost. So it does where memory is short. The same holds for the
+ * completion of a withdrawal.
+ *
+ * The program keeps `worker` until it has released the resource or declared its loss. An exported
+ * resource is lost by itself when its own worker closes.
  */
 typedef struct weft_resource_provider {
     /* Called for each value in order. An error undoes the association as a whole. */
@@ -244,9 +249,10 @@ WEFT_API weft_status_t weft_resource_release(weft_resource_t *resource);
 /*
  * Takes the resource back. Each user drains, for op->deadline_ms at most (0: close.timeout of each
  * user). The users that are left then lose it (weft_resource_lose). New associations are refused
- * from now on (NOT_SHAREABLE). Completion, on the provider's worker if one is named: no object uses
- * the resource. Returns WEFT_OK if none does. Errors: UNSUPPORTED for op->completion; BUSY while an
- * earlier call with an op->done is in progress.
+ * from now on (NOT_SHAREABLE). Completion: no object uses the resource. It is reported on the
+ * provider's worker, if one is named and the resource is not lost. Returns WEFT_OK if none uses it
+ * now. Errors: UNSUPPORTED for op->completion; BUSY while an earlier call with an op->done is in
+ * progress.
  */
 WEFT_API weft_status_t weft_resource_withdraw(weft_resource_t *resource, const weft_op_t *op);
 
@@ -344,19 +350,20 @@ WEFT_API weft_status_t weft_associate_resources_sized(size_t params_size, weft_c
  * A second call while the first drains, or after it, is harmless: it returns WEFT_OK without a
  * callback. After a loss the call completes when the association has ended, with RESOURCE_LOST;
  * from then on the object may be associated again. `op->completion` is UNSUPPORTED. Owner's thread
- * of the worker.
+ * of the worker. The association of a context is ended by any thread.
  */
 WEFT_API weft_status_t weft_disassociate_resources(weft_resource_t *resource, void *object,
                                                    const weft_op_t *op);
 
 /*
  * As above, and drives the worker in which the association ends, until it is complete. Errors: also
- * BUSY within a callback, and UNSUPPORTED for NULL if the objects belong to more than one worker.
+ * BUSY within a callback, UNSUPPORTED for NULL if the objects belong to more than one worker, and
+ * WRONG_THREAD if another thread owns it.
  */
 WEFT_API weft_status_t weft_disassociate_resources_wait(weft_resource_t *resource, void *object);
 
-/* The lease of a worker that is associated with another worker. Errors: NOT_FOUND if it holds
- * none. */
+/* The lease of a worker that is associated with another worker. Owner's thread. Errors: NOT_FOUND
+ * if it holds none. */
 WEFT_API weft_status_t weft_worker_lease(weft_worker_t *worker, weft_lease_t *lease_p);
 
 /* ---- what Weft made, given out ---- */

@@ -1,6 +1,8 @@
 /* Resources that end while notices, losses and drains are under way. */
 #include "shared.h"
 #include <ev.h>
+#include <sys/eventfd.h>
+#include <sys/wait.h>
 
 /* ---- notices for a provider that has released the resource ----------------------------------- */
 
@@ -229,4 +231,94 @@ TEST(a_worker_on_a_loop_takes_no_deadline_for_its_end) {
     CHECK_EQ(weft_disassociate_resources_wait(l.resource, l.worker), WEFT_OK);
     CHECK_EQ(done.calls, 0);
     loop_down(&l);
+}
+
+/* It ends at once, of any kind. */
+TEST(a_context_with_a_loop_is_disassociated_within_any_deadline) {
+    struct ev_loop *loop = ev_loop_new(0);
+    struct tally done = {0};
+    weft_context_t *context = associated_context();
+    weft_resource_value_t value = VALUE(WEFT_RES_WORKER_LOOP, loop);
+    weft_resource_t *resource = describe(WEFT_RESOURCE_LOOP, &value, 1);
+    CHECK_EQ(associate(context, WEFT_OBJECT_CONTEXT, resource, context), 0);
+    CHECK_EQ(weft_disassociate_resources(resource, context, CLOSE_OP(&done)), 0);
+    CHECK_EQ(weft_resource_release(resource), 0);
+    CHECK_EQ(weft_context_destroy(context), 0);
+    ev_loop_destroy(loop);
+}
+
+/* ---- a child of fork ------------------------------------------------------------------------- */
+
+static unsigned n_asked;
+static unsigned be_asked(void *arg) {
+    uint64_t n;
+    n_asked += read(*(int *)arg, &n, sizeof n) > 0;
+    return 0;
+}
+
+static weft_status_t end_in_child(int way, weft_resource_t *resource, weft_worker_t *worker) {
+    switch (way) {
+    case 0: return weft_resource_withdraw(resource, NULL);
+    case 1: return weft_disassociate_resources(resource, worker, NULL);
+    case 2: return weft_disassociate_resources(resource, NULL, NULL);
+    case 3: return weft_disassociate_resources_wait(resource, NULL);
+    case 4: return weft_resource_release(resource);
+    default: weft_resource_lose(resource); return WEFT_ERR_FORKED;
+    }
+}
+
+/* The sets of descriptors that the kernel keeps are those of both processes. */
+TEST(a_child_that_ends_a_resource_of_its_parent_changes_nothing_there) {
+    struct two t;
+    int fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    weft_events_t events = {.fd = fd, .progress = be_asked, .arg = &fd};
+    two_workers(&t, "self", NULL, 0);
+    CHECK(weft_worker_fd(t.a) >= 0);
+    weft_resource_value_t value = VALUE(WEFT_RES_WORKER_EVENTS, events);
+    weft_resource_t *resource = describe(WEFT_RESOURCE_EVENTS, &value, 1);
+    CHECK_EQ(associate(t.context, WEFT_OBJECT_WORKER, resource, t.a), 0);
+    for (int way = 0; way < 6; way++) {
+        int status;
+        weft_resource_info_t info;
+        pid_t pid = fork();
+        if (pid == 0) _exit(end_in_child(way, resource, t.a) == WEFT_ERR_FORKED ? 0 : 1 + way);
+        CHECK_EQ(waitpid(pid, &status, 0), pid);
+        n_asked = 0;
+        CHECK_EQ(eventfd_write(fd, 1), 0);
+        UNTIL(&t, n_asked);
+        CHECK_EQ(WEXITSTATUS(status), 0);
+        CHECK_EQ(weft_resource_info(resource, &info), 0);
+        CHECK_EQ(info.n_users, 1);
+    }
+    CHECK_EQ(weft_disassociate_resources(resource, t.a, NULL), 0);
+    CHECK_EQ(weft_resource_release(resource), 0);
+    close(fd);
+    two_down(&t);
+}
+
+/* ---- a provider's worker that is gone -------------------------------------------------------- */
+
+/* The worker that the notices were for ends, and its program declares the loss. Users on another
+ * worker drain later. */
+TEST(a_withdrawal_that_ends_after_its_worker_is_completed_where_the_last_user_ends) {
+    struct two t;
+    struct tally done = {0};
+    int fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    weft_events_t events = {.fd = fd, .progress = be_asked, .arg = &fd};
+    two_workers(&t, "shm", NULL, 0);
+    weft_resource_value_t value = VALUE(WEFT_RES_WORKER_EVENTS, events);
+    weft_resource_params_t params = {
+        .kind = WEFT_RESOURCE_EVENTS, .values = &value, .n_values = 1, .provider = {.worker = t.a}};
+    weft_resource_t *resource;
+    CHECK_EQ(weft_resource_describe(&params, &resource), 0);
+    CHECK_EQ(associate(t.context, WEFT_OBJECT_WORKER, resource, t.b), 0);
+    CHECK_EQ(weft_resource_withdraw(resource, OP(&done)), WEFT_IN_PROGRESS);
+    weft_resource_lose(resource);
+    weft_worker_destroy(t.a);
+    t.a = NULL;
+    UNTIL(&t, done.calls);
+    CHECK_EQ(done.status, 0);
+    CHECK_EQ(weft_resource_release(resource), 0);
+    close(fd);
+    two_down(&t);
 }

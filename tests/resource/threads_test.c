@@ -322,6 +322,139 @@ TEST(of_two_threads_that_associate_a_worker_at_once_one_wins) {
     }
 }
 
+/* ---- a context, which belongs to no thread --------------------------------------------------- */
+
+struct ender {
+    pthread_t thread;
+    pthread_barrier_t *start;
+    weft_context_t *context;
+    weft_resource_t *resource;
+    int way;
+    weft_status_t ended;
+    struct tally done;
+};
+
+static void *end_context(void *arg) {
+    struct ender *e = arg;
+    pthread_barrier_wait(e->start);
+    if (e->way == 0)
+        e->ended = weft_disassociate_resources(e->resource, e->context, NULL);
+    else if (e->way == 1)
+        e->ended = weft_resource_withdraw(e->resource, NULL);
+    else
+        weft_resource_lose(e->resource);
+    return NULL;
+}
+
+TEST(the_association_of_a_context_ends_once_whichever_threads_end_it) {
+    enum { ROUNDS = 600 };
+    weft_context_t *context = associated_context();
+    pthread_barrier_t start;
+    pthread_barrier_init(&start, NULL, 2);
+    for (int round = 0; round < ROUNDS; round++) {
+        struct ender ender[2];
+        weft_resource_info_t info;
+        int value = 1;
+        weft_resource_value_t values = VALUE("VALUE", value);
+        weft_resource_params_t params = {.values = &values,
+                                         .n_values = 1,
+                                         .thread_mode = WEFT_THREAD_MULTIPLE,
+                                         .provider = {.notify = notify}};
+        weft_resource_t *resource;
+        atomic_store(&returned, 0);
+        CHECK_EQ(weft_resource_describe(&params, &resource), 0);
+        CHECK_EQ(associate(context, WEFT_OBJECT_CONTEXT, resource, context), 0);
+        for (int i = 0; i < 2; i++) {
+            ender[i] = (struct ender){.start = &start,
+                                      .context = context,
+                                      .resource = resource,
+                                      .way = i ? round % 3 : 0};
+            CHECK_EQ(pthread_create(&ender[i].thread, NULL, end_context, &ender[i]), 0);
+        }
+        for (int i = 0; i < 2; i++) pthread_join(ender[i].thread, NULL);
+        CHECK_EQ(weft_resource_info(resource, &info), 0);
+        CHECK_EQ(info.n_users, 0);
+        CHECK_EQ(atomic_load(&returned), 1);
+        CHECK_EQ(weft_resource_release(resource), 0);
+    }
+    pthread_barrier_destroy(&start);
+    CHECK_EQ(weft_context_destroy(context), 0);
+}
+
+/* ---- a wait for objects of another thread ---------------------------------------------------- */
+
+static void *drive_until(void *arg) {
+    struct consumer *c = arg;
+    weft_context_t *context;
+    weft_worker_t *worker;
+    if (weft_context_create(NULL, &context) ||
+        weft_worker_create(context, &(weft_worker_params_t){.transports = "self"}, &worker) ||
+        associate(context, WEFT_OBJECT_WORKER, c->resource, worker))
+        return arg;
+    atomic_store(&c->ready, 1);
+    while (!atomic_load(&c->stop)) weft_worker_wait(worker, 1);
+    weft_worker_destroy(worker);
+    weft_context_destroy(context);
+    return NULL;
+}
+
+/* That thread drives its worker, and no other one may. */
+TEST(a_thread_does_not_drive_the_worker_of_another_to_end_its_associations) {
+    struct consumer c = {0};
+    void *failed;
+    weft_events_t events = {.progress = no_progress, .fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)};
+    weft_resource_value_t value = VALUE(WEFT_RES_WORKER_EVENTS, events);
+    weft_resource_params_t params = {.kind = WEFT_RESOURCE_EVENTS,
+                                     .values = &value,
+                                     .n_values = 1,
+                                     .thread_mode = WEFT_THREAD_MULTIPLE};
+    CHECK_EQ(weft_resource_describe(&params, &c.resource), 0);
+    CHECK_EQ(pthread_create(&c.thread, NULL, drive_until, &c), 0);
+    while (!atomic_load(&c.ready)) usleep(100);
+    CHECK_EQ(weft_disassociate_resources_wait(c.resource, NULL), WEFT_ERR_WRONG_THREAD);
+    atomic_store(&c.stop, 1);
+    pthread_join(c.thread, &failed);
+    CHECK(!failed);
+    CHECK_EQ(weft_resource_release(c.resource), 0);
+    close(events.fd);
+}
+
+/* ---- calls of a thread that owns no worker --------------------------------------------------- */
+
+struct elsewhere {
+    struct sharing s;
+    weft_status_t lease, disassociated[2];
+};
+
+static void *call_elsewhere(void *arg) {
+    struct elsewhere *st = arg;
+    weft_lease_t lease;
+    st->lease = weft_worker_lease(st->s.library[1], &lease);
+    st->disassociated[0] = weft_disassociate_resources(st->s.resource[0], st->s.library[0], NULL);
+    st->disassociated[1] = weft_disassociate_resources(st->s.resource[1], st->s.library[1], NULL);
+    return NULL;
+}
+
+TEST(a_thread_that_owns_no_worker_ends_no_association_of_one) {
+    struct elsewhere st;
+    pthread_t thread;
+    struct tally done = {0};
+    share_up(&st.s, "self");
+    share_dial(&st.s); /* so that the end takes a turn */
+    CHECK_EQ(weft_disassociate_resources(st.s.resource[0], st.s.library[0], OP(&done)),
+             WEFT_IN_PROGRESS);
+    CHECK_EQ(pthread_create(&thread, NULL, call_elsewhere, &st), 0);
+    pthread_join(thread, NULL);
+    CHECK_EQ(st.disassociated[0], WEFT_ERR_WRONG_THREAD);
+    CHECK_EQ(st.disassociated[1], WEFT_ERR_WRONG_THREAD);
+    CHECK_EQ(st.lease, WEFT_ERR_WRONG_THREAD);
+    UNTIL(&st.s.two, done.calls);
+    CHECK_EQ(pthread_create(&thread, NULL, call_elsewhere, &st), 0);
+    pthread_join(thread, NULL);
+    CHECK_EQ(st.disassociated[0], WEFT_OK); /* it has no association any more */
+    share_down(&st.s);
+}
+
 /* ---- a worker with a thread of its own ------------------------------------------------------- */
 
 /* Its resource is no loop of the program. */
