@@ -6,9 +6,11 @@
 #include "status.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #ifndef MFD_HUGE_2MB
@@ -48,6 +50,14 @@ weft_status_t weft__pages_alloc(size_t len, weft_mem_pages_t kind, struct pages 
     return WEFT_OK;
 }
 
+/* That of a memfd with MFD_HUGETLB. Not the size of a block, which is that of a huge page, too,
+ * where the system gives shared memory transparent ones. */
+static size_t page_of(int fd) {
+    struct statfs system;
+    bool huge = fstatfs(fd, &system) == 0 && system.f_type == HUGETLBFS_MAGIC;
+    return huge ? (size_t)system.f_bsize : normal_page();
+}
+
 static weft_status_t check_import(int fd, uint64_t offset, size_t len, size_t *page_p) {
     struct stat st;
     if (fstat(fd, &st) != 0) return weft__fail(WEFT_ERR_INVALID_PARAM, "fd %d is not open", fd);
@@ -55,8 +65,7 @@ static weft_status_t check_import(int fd, uint64_t offset, size_t len, size_t *p
     if (seals < 0 || !(seals & F_SEAL_SHRINK))
         return weft__fail(WEFT_ERR_INVALID_PARAM, "fd %d is not a memfd sealed against shrinking",
                           fd);
-    size_t page = normal_page(), block = (size_t)st.st_blksize; /* huge ones say so */
-    if (block > page) page = block;
+    size_t page = page_of(fd);
     if (offset % page)
         return weft__fail(WEFT_ERR_INVALID_PARAM, "offset is not a multiple of %zu", page);
     if (offset > (uint64_t)st.st_size || len > (uint64_t)st.st_size - offset)
