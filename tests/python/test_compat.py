@@ -474,6 +474,8 @@ class Ucxx(Compat):
         self.assertEqual(ucxx.types.TagMaskFull, 2 ** 64 - 1)
 
     async def test_options_of_progress_are_accepted(self):
+        with self.assertRaisesRegex(ValueError, "Unknown progress mode"):
+            ucxx.init(progress_mode="threads")
         ucxx.init(progress_mode="thread", enable_delayed_submission=True, enable_python_future=True, connect_timeout=20)
         client, server, _ = await connected(ucxx)
         await client.send_obj(b"object")

@@ -253,7 +253,9 @@ def init(options: dict[str, str] | None = None, env_takes_precedence: bool = Fal
          enable_delayed_submission: bool | None = None, enable_python_future: bool | None = None,
          connect_timeout: float | None = None) -> None:
     """The last four have no meaning: create_endpoint has a timeout of its own. Errors: UCXInvalidParamError for an option
-    that neither UCX nor Weft has, or a value that it does not take."""
+    that neither UCX nor Weft has, or a value that it does not take; ValueError for a progress mode that ucxx has not."""
+    if progress_mode not in (None, "blocking", "polling", "thread", "thread-polling"):
+        raise ValueError("Unknown progress mode: %r" % (progress_mode,))
     with _translated():
         _shared.init(options, env_takes_precedence)
 
