@@ -262,7 +262,8 @@ static void on_waited(weft_status_t status, const void *data, size_t len, void *
     w->over = true;
     w->status = status;
     w->len = len;
-    if (len) memcpy(w->to, data, len < w->room ? len : w->room);
+    size_t taken = len < w->room ? len : w->room;
+    if (taken) memcpy(w->to, data, taken);
 }
 
 /* A turn, which a callback cannot have. So nothing is posted that could not be waited for. */
