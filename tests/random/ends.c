@@ -174,6 +174,26 @@ static void closed(weft_status_t status, void *arg) {
     RETURNS;
 }
 
+static void aborted(weft_status_t status, void *arg) {
+    struct end *end = arg;
+    CALLED((uint64_t)end->n << 8 | 22);
+    if (end->state != END_CLOSED) wrong("end %u was aborted before it was closed", end->n);
+    world->waiting--;
+    act_within();
+    RETURNS;
+}
+
+/* Its close in good order, which has begun, becomes an abort. */
+static void shorten(struct end *end) {
+    weft_op_t op = {.done = aborted, .arg = end};
+    weft_status_t st = weft_ep_close(end->ep, WEFT_CLOSE_ABORT, &op);
+    trace("abort end %u: %s", end->n, weft_status_name(st));
+    if (st == WEFT_IN_PROGRESS)
+        world->waiting++;
+    else if (st != WEFT_ERR_BUSY)
+        wrong("an abort of a close answers %s", weft_status_name(st));
+}
+
 void end_close(struct end *end, weft_close_mode_t mode, uint32_t deadline_ms) {
     weft_op_t op = {.done = closed, .arg = end, .deadline_ms = deadline_ms};
     if (is_foreign(end) || end->using || end->node->closing || end->state == END_CLOSING ||
@@ -184,6 +204,7 @@ void end_close(struct end *end, weft_close_mode_t mode, uint32_t deadline_ms) {
     if (st != WEFT_IN_PROGRESS) wrong("a close answers %s", weft_status_name(st));
     end->state = END_CLOSING;
     world->waiting++;
+    if (mode == WEFT_CLOSE_FLUSH && end->n % 4 == 0 && owns(end->node)) shorten(end);
 }
 
 /* ---- listeners ------------------------------------------------------------------------------- */
