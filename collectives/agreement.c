@@ -24,7 +24,8 @@ struct agreement {
     struct list of_team;
     weft_team_t *team;
     uint32_t seq, blob_len;
-    bool begun;             /* this member takes part; else messages came before its call */
+    bool begun;             /* this member takes part; else messages came, or it is reserved */
+    bool has_messages;      /* of the others */
     bool decided;           /* `value` is the decision */
     bool announced;         /* by this side, to all */
     uint32_t notified_rank; /* rank of the coordinator that has our word, plus one */
@@ -89,7 +90,7 @@ static void send_to(struct agreement *a, uint32_t rank, enum coll_wire_agree kin
     size_t most = value_bytes(team, a->blob_len, false) + value_bytes(team, a->blob_len, true);
     uint8_t *bytes = weft__alloc(team->registry, most, "agreement");
     size_t len = 0;
-    if (!bytes) return; /* the deadline ends it */
+    if (!bytes) return; /* it is sent again, or the deadline ends it */
     if (kind == AGREE_CONTRIBUTE)
         len = write_contribution(a, bytes);
     else if (kind != AGREE_CONFIRM)
@@ -233,11 +234,24 @@ static bool waits_for(const struct agreement *a, uint32_t rank) {
     return rank != a->team->rank && is_left(a->team, rank) && !agreement_has(answered, rank);
 }
 
-/* As a collective does (late.c): one whose team is closed answers so. */
-static void ask_late(const struct agreement *a) {
-    for (uint32_t r = 0; r < a->team->size; r++)
-        if (waits_for(a, r))
+/*
+ * As a collective does (late.c): one whose team is closed answers so. What a member is to have
+ * received may have found no memory, here or there, so it is sent again. It changes nothing where
+ * it has been received, and who has decided answers with the decision.
+ */
+static void ask_late(struct agreement *a) {
+    bool coordinates = coordinator_of(a->team) == a->team->rank;
+    for (uint32_t r = 0; r < a->team->size; r++) {
+        if (!waits_for(a, r)) continue;
+        if (!coordinates) {
+            send_to(a, r, AGREE_CONTRIBUTE);
+            if (a->value.ballot == r + 1) send_to(a, r, AGREE_CONFIRM);
+        } else if (agreement_has_proposed(&a->core.fsm)) {
+            send_to(a, r, AGREE_PROPOSE);
+        } else {
             weft__coll_send(a->team, r, &(struct coll_message){.id = COLL_WIRE_OPEN});
+        }
+    }
 }
 
 /* Cannot fail: its place is reserved. */
@@ -337,18 +351,49 @@ static weft_status_t begin_timer(struct agreement *a, uint64_t ms) {
     return WEFT_OK;
 }
 
-weft_status_t weft__agreement_start(weft_team_t *team, const struct agreement_call *call) {
+static weft_status_t may_start(const weft_team_t *team) {
     if (!team->all_came || !team->id) return weft__fail(WEFT_ERR_BUSY, "the team is not ready");
     if (team_is_ended(&team->core.fsm)) return weft__fail(WEFT_ERR_CLOSED, "the team is closing");
     if (weft__agreements_busy(team))
         return weft__fail(WEFT_ERR_BUSY, "an agreement is in progress");
+    return WEFT_OK;
+}
+
+static struct agreement *next_agreement(weft_team_t *team, uint32_t blob_len) {
     struct agreement *a = find(team, team->n_agreements);
-    if (!a) a = new_agreement(team, team->n_agreements, call->blob_len);
+    return a ? a : new_agreement(team, team->n_agreements, blob_len);
+}
+
+/* Nothing is reserved for one that may not start: the start says why. */
+weft_status_t weft__agreement_reserve(weft_team_t *team, uint32_t blob_len) {
+    if (may_start(team) < 0) return WEFT_OK;
+    struct agreement *a = next_agreement(team, blob_len);
+    if (!a) return WEFT_ERR_NO_MEMORY;
+    weft_status_t st =
+        agreement_is_over(&a->core.fsm) ? WEFT_OK : weft__timer_reserve(team->reactor, &a->timer);
+    if (st < 0) weft__agreement_unreserve(team);
+    return st;
+}
+
+/* One that has messages stays. */
+void weft__agreement_unreserve(weft_team_t *team) {
+    struct agreement *a = find(team, team->n_agreements);
+    if (!a || a->begun) return;
+    weft__timer_release(team->reactor, &a->timer);
+    if (a->has_messages) return;
+    list_remove(&a->of_team);
+    talloc_free(a);
+}
+
+weft_status_t weft__agreement_start(weft_team_t *team, const struct agreement_call *call) {
+    weft_status_t st = may_start(team);
+    if (st < 0) return st;
+    struct agreement *a = next_agreement(team, call->blob_len);
     if (!a) return WEFT_ERR_NO_MEMORY;
     if (a->blob_len != call->blob_len)
         return weft__fail(WEFT_ERR_INVALID_PARAM, "the other members agree about something else");
     bool is_over = agreement_is_over(&a->core.fsm); /* the others have excluded this member */
-    weft_status_t st = is_over ? WEFT_OK : begin_timer(a, call->deadline_ms);
+    st = is_over ? WEFT_OK : begin_timer(a, call->deadline_ms);
     if (st < 0) return st;
     team->n_agreements++;
     a->call = *call;
@@ -441,6 +486,7 @@ static void deliver(weft_team_t *team, const struct coll_wire *wire, const uint8
         weft__count(team->reactor)->coll_dropped++; /* of one that all have left behind */
         return;
     }
+    a->has_messages = true;
     if (!handle_message(a, wire, p, len)) {
         weft__count(team->reactor)->violations++;
         return;

@@ -83,8 +83,14 @@ weft_status_t weft__safe_new(weft_team_t *team, const weft_op_t *op, struct safe
                           "op->completion: a collective with WEFT_COLL_SAFE reports by op->done");
     if (team->is_safe || weft__agreements_busy(team))
         return weft__fail(WEFT_ERR_BUSY, "another agreement of the members is in progress");
+    /* One that cannot agree must not begin: the others would agree without it. */
+    weft_status_t st = weft__agreement_reserve(team, 0);
+    if (st < 0) return st;
     struct safe *safe = weft__new(team, struct safe);
-    if (!safe) return WEFT_ERR_NO_MEMORY;
+    if (!safe) {
+        weft__agreement_unreserve(team);
+        return WEFT_ERR_NO_MEMORY;
+    }
     safe->team = team;
     safe->op = safe->inner = *op;
     safe->inner.done = safe_ended;
@@ -102,6 +108,8 @@ weft_status_t weft__safe_begun(struct safe *safe, weft_status_t status) {
     if (status == WEFT_OK) status = agree(safe, WEFT_OK);
     if (refused && agree(safe, status) == WEFT_IN_PROGRESS) status = WEFT_IN_PROGRESS;
     safe->team->is_safe = status == WEFT_IN_PROGRESS;
-    if (status != WEFT_IN_PROGRESS) talloc_free(safe);
+    if (status == WEFT_IN_PROGRESS) return status;
+    weft__agreement_unreserve(safe->team);
+    talloc_free(safe);
     return status;
 }

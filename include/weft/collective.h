@@ -128,9 +128,9 @@ enum {
      * three more messages a member. `op->request_p` must be NULL, `op->completion` is UNSUPPORTED,
      * and one is in progress at a time (BUSY).
      *
-     * A member may get another outcome in four cases. It gets CLOSED if it closes the team,
-     * TIMED_OUT if its deadline for the agreement passes, PEER_FAILED if the others have lost it,
-     * NO_MEMORY if it has none for the agreement.
+     * A member may get another outcome in three cases. It gets CLOSED if it closes the team,
+     * TIMED_OUT if its deadline for the agreement passes, PEER_FAILED if the others have lost it.
+     * Memory for the agreement is taken by the call, which is refused (NO_MEMORY) without it.
      * In a team that has failed before the call, members agree, too: others may be in the
      * collective. With a count of 0 nothing is agreed on.
      */

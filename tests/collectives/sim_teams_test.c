@@ -221,6 +221,47 @@ TEST(members_do_not_wait_for_one_that_lacks_memory_after_the_exchange) {
     }
 }
 
+static void check_one_outcome(const struct world *w) {
+    for (uint32_t r = 0; r < SIZE; r++) {
+        const struct rank *rank = &w->crew.rank[r];
+        CHECK_EQ(rank->outcome_calls, 1);
+        CHECK_EQ(rank->outcome, w->crew.rank[0].outcome);
+        CHECK(rank->outcome != WEFT_ERR_TIMED_OUT);
+        if (rank->outcome == WEFT_OK) CHECK_EQ(sum[r], 0x1f);
+    }
+}
+
+/* A call that is refused for lack of memory has not begun: the program calls again. */
+static weft_status_t do_safely_again(struct rank *rank, uint32_t r) {
+    weft_status_t st = do_safely(rank, r);
+    return st == WEFT_ERR_NO_MEMORY ? do_safely(rank, r) : st;
+}
+
+/* True: the k-th allocation was not reached. */
+static bool is_agreed_on(uint64_t k) {
+    struct world w;
+    world_up(&w, SIZE, k, &weft__sim_reliable);
+    begin_all(&w, do_safely); /* a member that lacks memory for an endpoint would be lost */
+    RUN_UNTIL(&w, all_notified(&w.crew));
+    weft__alloc_fail_at(k);
+    begin_all(&w, do_safely_again);
+    RUN_UNTIL(&w, all_notified(&w.crew));
+    bool whole = weft__alloc_fail_at(0) < k;
+    check_one_outcome(&w);
+    if (whole) CHECK_EQ(w.crew.rank[0].outcome, WEFT_OK);
+    begin_all(&w, do_safely); /* all are in the same agreement */
+    RUN_UNTIL(&w, all_notified(&w.crew));
+    check_one_outcome(&w);
+    world_down(&w);
+    return whole;
+}
+
+TEST(members_of_which_one_lacks_memory_in_a_safe_collective_stay_in_step) {
+    uint64_t k = 1;
+    while (!is_agreed_on(k)) CHECK(++k < 2000);
+    printf("  %llu allocations\n", (unsigned long long)k);
+}
+
 /* ---- while one direction between two members stands still ------------------------------------ */
 
 /* Shorter than the deadline: it is waited for. Longer: each member is notified nevertheless. What a
