@@ -117,7 +117,8 @@ struct step_run {
     weft_request_t *request;
     uint32_t waits;
     enum step_state state;
-    bool reduced; /* straight from the message that it waited for */
+    bool reduced;   /* straight from the message that it waited for */
+    uint32_t block; /* 1 + the put whose bytes it carries: the peer has no key; 0: none */
 };
 
 /* Memory for the few steps of a short collective over messages. */

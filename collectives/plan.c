@@ -96,10 +96,10 @@ static bool equal(const struct coll_shape *a, const struct coll_shape *b) {
     return a->kind == b->kind && a->root == b->root && a->count == b->count &&
            a->width == b->width && a->segment == b->segment && a->joined == b->joined &&
            a->size == b->size && a->rank == b->rank && a->in_place == b->in_place &&
-           a->memory == b->memory && a->radix == b->radix && a->group_of == b->group_of &&
-           a->per_group == b->per_group && a->slot == b->slot && a->n_known == b->n_known &&
-           same(a->known, b->known, a->n_known * sizeof *a->known) && same_graph(a, b) &&
-           same_blocks(a->src, b->src, n_blocks(a, false)) &&
+           a->unexposed == b->unexposed && a->memory == b->memory && a->radix == b->radix &&
+           a->group_of == b->group_of && a->per_group == b->per_group && a->slot == b->slot &&
+           a->n_known == b->n_known && same(a->known, b->known, a->n_known * sizeof *a->known) &&
+           same_graph(a, b) && same_blocks(a->src, b->src, n_blocks(a, false)) &&
            same_blocks(a->dst, b->dst, n_blocks(a, true));
 }
 

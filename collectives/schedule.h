@@ -72,6 +72,7 @@ struct coll_shape {
     uint64_t segment;        /* bytes that a pipeline cuts into */
     bool joined;             /* it ends with everybody knowing that everybody has begun */
     bool in_place;           /* alltoall(v): SRC and DST are the same memory */
+    bool unexposed;          /* no key to DST here: what others would put there they send */
     enum coll_memory memory; /* of SRC and DST; scratch is taken there, too */
     uint32_t radix;          /* of k-nomial trees; 0: 2 */
     /* Groups of a hierarchy: of each rank; or NULL: `per_group` neighbours each (0: one group). */
@@ -107,7 +108,8 @@ enum step_verb {
     STEP_SHARE
 };
 
-/* A key of DST, as members send it to each other. */
+/* A key of DST, as members send it to each other. An empty one says that there is none: what was to
+ * be put goes with the word that it is there, which is the step that waits for the put. */
 enum { COLL_KEY_BYTES = 512 };
 
 /* Numbers of steps begin at 1, so that 0 means none. */

@@ -120,12 +120,17 @@ static weft_status_t send_of(const struct collective *c, unsigned id, const stru
     return send_in(c->team, id, rank_of(c, step), &wire, (weft_iov_t){(void *)data, len}, op);
 }
 
+/* What is sent: the step's own, or what it was to report. */
+static const struct step *sent_by(const struct collective *c, uint32_t i) {
+    return step_of(c, c->step[i].block ? c->step[i].block - 1 : i);
+}
+
 static void send_step(struct collective *c, uint32_t i) {
-    const struct step *step = step_of(c, i);
+    const struct step *step = sent_by(c, i);
     struct step_run *run = &c->step[i];
     uint32_t how = waits_for_go(c, step) ? 0 : WEFT_AM_EAGER;
     weft_op_t op = {.done = moved, .arg = run, .request_p = &run->request, .flags = how};
-    weft_status_t st = send_of(c, COLL_WIRE_DATA, step,
+    weft_status_t st = send_of(c, COLL_WIRE_DATA, step_of(c, i),
                                place_step(c, step->left_buffer, step->left), step->len, &op);
     if (st == WEFT_OK) {
         run->request = NULL;
@@ -139,7 +144,7 @@ static void send_step(struct collective *c, uint32_t i) {
 }
 
 static void begin_send(struct collective *c, uint32_t i) {
-    if (waits_for_go(c, step_of(c, i)) && c->step[i].state != STEP_ASKED)
+    if (waits_for_go(c, sent_by(c, i)) && c->step[i].state != STEP_ASKED)
         c->step[i].state = STEP_POSTED;
     else
         send_step(c, i);
@@ -277,18 +282,41 @@ struct key_header {
 
 weft_status_t weft__steps_expose(struct collective *c) {
     const struct coll_shape *shape = &c->plan->schedule->shape;
-    struct key_header header = {.base = (uintptr_t)c->call.dst,
-                                .len = COLL_KEY_BYTES - sizeof header};
+    struct key_header header = {.base = (uintptr_t)c->call.dst};
     uint64_t bytes = coll_bytes(&c->call) * (shape->kind == COLL_BCAST ? 1 : shape->size);
     uint8_t *to = c->buffer[COLL_SCRATCH];
+    size_t len = COLL_KEY_BYTES - sizeof header;
+    memset(to, 0, COLL_KEY_BYTES);
     weft_status_t st =
         weft_mem_get(c->team->worker, c->call.dst, bytes, WEFT_MEM_WRITE, &c->exposed);
-    size_t len = header.len;
-    memset(to, 0, COLL_KEY_BYTES);
-    if (st == WEFT_OK) st = weft_mem_pack(c->exposed, to + sizeof header, &len);
+    if (st < 0) return st;
+    st = weft_mem_pack(c->exposed, to + sizeof header, &len);
+    if (st < 0) {
+        weft_mem_put(c->exposed);
+        c->exposed = NULL;
+        memset(to, 0, COLL_KEY_BYTES);
+        return st;
+    }
     header.len = len;
     memcpy(to, &header, sizeof header);
-    return st;
+    return WEFT_OK;
+}
+
+/* The peer has none: the word that was to follow carries the block. */
+static bool has_key(const struct collective *c, const struct step *put) {
+    struct key_header header;
+    memcpy(&header, place_step(c, COLL_SCRATCH, put->right), sizeof header);
+    return header.len > 0;
+}
+
+static void leave_to_word(struct collective *c, uint32_t put) {
+    for (uint32_t edge = c->plan->first[put]; edge; edge = c->plan->next[edge - 1]) {
+        uint32_t i = (edge - 1) / 3;
+        const struct step *word = step_of(c, i);
+        if (word->verb == STEP_SEND && word->len == 0 && word->peer == step_of(c, put)->peer)
+            c->step[i].block = put + 1;
+    }
+    step_done(c, put);
 }
 
 /* The operation goes on without the key's handle. */
@@ -311,6 +339,10 @@ static weft_status_t put_by_key(struct collective *c, const struct step *step,
 
 static void begin_put(struct collective *c, uint32_t i) {
     struct step_run *run = &c->step[i];
+    if (!has_key(c, step_of(c, i))) {
+        leave_to_word(c, i);
+        return;
+    }
     weft_op_t op = {
         .done = moved, .arg = run, .request_p = &run->request, .flags = WEFT_RMA_REMOTE};
     run->state = STEP_IN_FLIGHT;

@@ -45,14 +45,43 @@ static bool joins_now(const struct collective *c) {
 }
 
 static weft_status_t get_plan(weft_team_t *team, const struct coll_call *call, bool joined,
-                              struct plan **plan_p) {
+                              bool unexposed, struct plan **plan_p) {
     struct coll_shape shape = weft__coll_shape(team, call);
     shape.joined = joined;
+    shape.unexposed = unexposed;
     return weft__plan_get(team, &team->plans, (enum coll_algorithm)call->algorithm, &shape, plan_p);
+}
+
+/* A persistent one of device memory has nothing prepared for messages. */
+static bool is_kept(const struct collective *c) {
+    return c->kept && c->kept->plan[0];
+}
+
+/* A plan of its own, or another than the one that was kept for it. */
+static void put_plan(struct collective *c) {
+    if (!is_kept(c) || c->plan != c->kept->plan[c->joins]) weft__plan_put(&c->team->plans, c->plan);
+}
+
+/* The others cannot finish it without this member's key, or the word that there is none. Then the
+ * plan is one of as many steps, and as much memory, in which they send what they would put. */
+static weft_status_t expose(struct collective *c) {
+    struct plan *plan;
+    weft_status_t failed = weft__steps_expose(c);
+    if (failed == WEFT_OK) return WEFT_OK;
+    weft_status_t st = get_plan(c->team, &c->call, c->joins, true, &plan);
+    if (st < 0) return st;
+    weft__log(c->team->worker->context, WEFT_LOG_INFO, "collectives",
+              "%s: the others send what they would put, since memory was not registered: %s",
+              weft__coll_name(c->call.kind), weft_status_name(failed));
+    put_plan(c);
+    c->plan = plan;
+    return WEFT_OK;
 }
 
 /* In zeroed memory but for its plan. */
 static weft_status_t set_steps(struct collective *c) {
+    weft_status_t st = c->plan->schedule->exposes ? expose(c) : WEFT_OK;
+    if (st < 0) return st;
     uint32_t n = c->plan->schedule->n_steps;
     c->buffer[COLL_SRC] = (uint8_t *)c->call.src; /* never written to: the checker proves it */
     c->buffer[COLL_DST] = c->call.dst;
@@ -63,10 +92,7 @@ static weft_status_t set_steps(struct collective *c) {
         c->step[i] = (struct step_run){.collective = c, .waits = c->plan->waits[i]};
         if (c->step[i].waits == 0) c->ready[c->n_ready++] = i;
     }
-    /* The others cannot finish it without this member's key. */
-    weft_status_t st = c->plan->schedule->exposes ? weft__steps_expose(c) : WEFT_OK;
-    if (st < 0) weft__team_fail(c->team, st, c->team->rank);
-    return st;
+    return WEFT_OK;
 }
 
 static weft_status_t set_out(struct collective *c) {
@@ -74,17 +100,12 @@ static weft_status_t set_out(struct collective *c) {
     c->n_parts = c->plan->schedule->n_shared > 0;
     if (c->n_parts) c->engine = &weft__hosted;
     weft_status_t st = c->n_parts ? weft__team_segment_fill(c->team->share.segment) : WEFT_OK;
+    if (st == WEFT_OK) st = set_steps(c);
     if (st < 0) return st;
-    st = set_steps(c);
     if (c->n_parts) weft__steps_take_slots(c);
     c->seq = c->order->next_seq++;
     c->order->unjoined = joined ? 0 : c->order->unjoined + 1;
-    return st;
-}
-
-/* A persistent one of device memory has nothing prepared for messages. */
-static bool is_kept(const struct collective *c) {
-    return c->kept && c->kept->plan[0];
+    return WEFT_OK;
 }
 
 static weft_status_t take_kept(struct collective *c) {
@@ -202,7 +223,8 @@ weft_status_t weft__steps_prepare(struct collective *c) {
     weft_status_t st = weft__collective_order(c->team, &c->call, &c->order);
     if (st < 0) return st;
     c->joins = joins_now(c);
-    st = asking ? get_asking_plan(c, asking) : get_plan(c->team, &c->call, c->joins, &c->plan);
+    st = asking ? get_asking_plan(c, asking)
+                : get_plan(c->team, &c->call, c->joins, false, &c->plan);
     if (st < 0) return st;
     st = take_buffers(c);
     if (st == WEFT_OK) st = set_out(c);
@@ -228,7 +250,7 @@ weft_status_t weft__steps_keep(struct weft_coll *kept) {
     bool two = !weft__coll_joins(kept->call.kind);
     uint32_t n = 0;
     for (unsigned i = 0; i <= two && st == WEFT_OK; i++) {
-        st = get_plan(kept->team, &kept->call, i, &kept->plan[i]);
+        st = get_plan(kept->team, &kept->call, i, false, &kept->plan[i]);
         if (st == WEFT_OK && kept->plan[i]->schedule->n_steps > n)
             n = kept->plan[i]->schedule->n_steps;
         if (st == WEFT_OK) open_peers(kept, kept->plan[i]);
@@ -263,6 +285,7 @@ void weft__steps_release(struct collective *c) {
     c->exposed = NULL;
     talloc_free(c->asked);
     c->asked = NULL;
+    put_plan(c);
     if (is_kept(c)) return;
     if (c->step != c->few.step) {
         talloc_free(c->step);
@@ -274,5 +297,4 @@ void weft__steps_release(struct collective *c) {
     c->slots_of = NULL;
     c->n_slots = 0;
     give_scratch_back(c);
-    weft__plan_put(&c->team->plans, c->plan);
 }

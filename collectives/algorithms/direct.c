@@ -26,11 +26,21 @@ static void put_to(struct schedule *s, uint32_t peer, uint64_t to, struct coll_r
     weft__add_signal(s, peer, DONE_TAG, AFTER(put, got));
 }
 
+/* It is there; or it is here, from a peer that has no key to this one's DST. */
+static void await_put(struct schedule *s, uint32_t peer, uint64_t to, uint64_t len) {
+    if (s->shape.unexposed)
+        weft__add_recv(s, peer, DONE_TAG, AT(DST, to), len, AFTER(0));
+    else
+        weft__add_await(s, peer, DONE_TAG, AFTER(0));
+}
+
 /* Who puts something here, and when it has. */
-static void await_puts(struct schedule *s) {
+static void await_puts(struct schedule *s, uint64_t bytes) {
     uint32_t size = s->shape.size, rank = s->shape.rank;
-    for (uint32_t i = 1; i < size; i++)
-        weft__add_await(s, (rank + size - i) % size, DONE_TAG, AFTER(0));
+    for (uint32_t i = 1; i < size; i++) {
+        uint32_t peer = (rank + size - i) % size;
+        await_put(s, peer, peer * bytes, bytes);
+    }
     s->scratch = key_of(size);
 }
 
@@ -41,7 +51,7 @@ void weft__build_ALLGATHER_direct(struct schedule *s) {
     for (uint32_t i = 1; i < size; i++) send_key(s, (rank + size - i) % size);
     for (uint32_t i = 1; i < size; i++)
         put_to(s, (rank + i) % size, rank * bytes, AT(DST, rank * bytes), bytes, own);
-    await_puts(s);
+    await_puts(s, bytes);
 }
 
 /* In place, SRC is copied before anybody has the key. */
@@ -61,7 +71,7 @@ void weft__build_ALLTOALL_direct(struct schedule *s) {
         put_to(s, peer, rank * bytes, (struct coll_ref){from.buffer, from.offset + peer * bytes},
                bytes, 0);
     }
-    await_puts(s);
+    await_puts(s, bytes);
     if (s->shape.in_place) s->scratch = saved + size * bytes;
 }
 
@@ -71,7 +81,7 @@ void weft__build_BCAST_direct(struct schedule *s) {
     s->scratch = key_of(shape->size);
     if (shape->rank != shape->root) {
         send_key(s, shape->root);
-        weft__add_await(s, shape->root, DONE_TAG, AFTER(0));
+        await_put(s, shape->root, 0, bytes);
         return;
     }
     for (uint32_t r = 0; r < shape->size; r++)

@@ -96,3 +96,88 @@ TEST(memory_runs_out_in_an_agreement) {
 TEST(memory_runs_out_in_a_collective_that_asks_for_counts) {
     at_each_allocation(gather, "self,shm", by_hosts, 4);
 }
+
+/* ---- one-sided collectives of memory that cannot be registered ------------------------------- */
+
+enum { BLOCK_MOST = 20000 };
+static uint64_t from[N][N * BLOCK_MOST], to[N][N * BLOCK_MOST];
+
+static weft_coll_args_t one_sided(weft_coll_kind_t kind, uint32_t r, size_t block) {
+    const bool bcast = kind == WEFT_COLL_BCAST;
+    for (size_t i = 0; i < N * block; i++) from[r][i] = r * 1000000 + i;
+    memset(to[r], 0, sizeof to[r]);
+    if (bcast && r == 1) memcpy(to[r], from[r], block * sizeof to[r][0]);
+    return (weft_coll_args_t){.kind = kind,
+                              .type = WEFT_UINT64,
+                              .root = bcast,
+                              .src = bcast ? NULL : from[r],
+                              .dst = to[r],
+                              .count = block};
+}
+
+static void check_blocks(weft_coll_kind_t kind, uint32_t r, size_t block) {
+    for (uint32_t p = 0; p < (kind == WEFT_COLL_BCAST ? 1 : N); p++)
+        for (size_t i = 0; i < block; i++) {
+            uint64_t want = kind == WEFT_COLL_BCAST       ? 1000000 + i
+                            : kind == WEFT_COLL_ALLGATHER ? p * 1000000 + i
+                                                          : p * 1000000 + r * block + i;
+            if (to[r][p * block + i] != want) CHECK_EQ(to[r][p * block + i], want);
+        }
+}
+
+/* Rank `lacks` has no memory for its k-th allocation. Its call is refused, and called again; or it
+ * goes on without that memory, which is counted. True: it was not reached. */
+static bool goes_right(weft_coll_kind_t kind, size_t block, bool persistent, uint32_t lacks,
+                       uint64_t k, unsigned *n_without_p) {
+    weft_coll_t *coll[N];
+    static uint64_t others[N][2][N * BLOCK_MOST];
+    bool whole = false;
+    crew_up(&c, N, "self,shm", "coll.algorithms", "bcast=direct,allgather=direct,alltoall=direct");
+    for (int i = 0; i < 2; i++) { /* takes what later ones need but for their memory */
+        weft_coll_args_t args = one_sided(kind, 0, block);
+        EVERYBODY(&c, (args.src = args.src ? others[r][0] : NULL, args.dst = others[r][1],
+                       weft_coll(me->team, &args, OP_OF(me))));
+    }
+    for (uint32_t r = 0; r < N; r++) {
+        weft_coll_args_t args = one_sided(kind, r, block);
+        if (persistent) CHECK_EQ(weft_coll_init(c.rank[r].team, &args, 0, &coll[r]), WEFT_OK);
+        expect_outcome(&c.rank[r]);
+    }
+    for (uint32_t r = 0; r < N; r++) {
+        weft_coll_args_t args = one_sided(kind, r, block);
+        struct rank *me = &c.rank[r];
+        weft__alloc_fail_at(r == lacks ? k : 0);
+        weft_status_t st = persistent ? weft_coll_start(coll[r], OP_OF(me))
+                                      : weft_coll(me->team, &args, OP_OF(me));
+        uint64_t made = weft__alloc_fail_at(0);
+        if (r == lacks) whole = made < k;
+        if (r == lacks && !whole) *n_without_p += st >= 0;
+        if (st == WEFT_ERR_NO_MEMORY)
+            st = persistent ? weft_coll_start(coll[r], OP_OF(me))
+                            : weft_coll(me->team, &args, OP_OF(me));
+        posted(me, st);
+    }
+    UNTIL(&c, all_notified(&c));
+    for (uint32_t r = 0; r < N; r++) {
+        CHECK_EQ(c.rank[r].outcome, WEFT_OK);
+        check_blocks(kind, r, block);
+        if (persistent) CHECK_EQ(weft_coll_free(coll[r]), WEFT_OK);
+    }
+    crew_down(&c);
+    return whole;
+}
+
+TEST(memory_that_cannot_be_registered_is_sent_its_blocks) {
+    static const weft_coll_kind_t kinds[] = {WEFT_COLL_BCAST, WEFT_COLL_ALLGATHER,
+                                             WEFT_COLL_ALLTOALL};
+    static const size_t blocks[] = {10, BLOCK_MOST}; /* unasked, and when it is asked for */
+    for (int i = 0; i < 3; i++)
+        for (int j = 0; j < 2; j++)
+            for (int persistent = 0; persistent < 2; persistent++) {
+                unsigned n_without = 0;
+                uint64_t k = 1;
+                while (!goes_right(kinds[i], blocks[j], persistent, 2, k, &n_without))
+                    CHECK(++k < 100);
+                CHECK(n_without > 0);
+            }
+}
