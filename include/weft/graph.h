@@ -108,7 +108,8 @@ WEFT_API weft_status_t weft_graph_create_sized(size_t params_size,
 
 /* Cancels, waits until no task runs, and frees the graph with all results. NULL is ignored. A run's
  * `done` that has not been called yet is called later. Within a callback of the team's worker
- * nothing is waited for: the graph is freed when its run has ended. */
+ * nothing is waited for: the graph is freed when its run has ended. With a team it has no effect on
+ * another thread than the worker's. */
 WEFT_API void weft_graph_destroy(weft_graph_t *graph);
 
 typedef struct weft_task_params {

@@ -105,8 +105,13 @@ static bool wait_until_idle(weft_graph_t *graph) {
     return true;
 }
 
+/* Its end is the worker's, and so is what it leaves. */
+static bool is_of_another_thread(const weft_graph_t *graph) {
+    return graph->ranks && weft__worker_check(graph->ranks->worker) == WEFT_ERR_WRONG_THREAD;
+}
+
 void weft_graph_destroy(weft_graph_t *graph) {
-    if (!graph || graph->pid != getpid()) return;
+    if (!graph || graph->pid != getpid() || is_of_another_thread(graph)) return;
     if (graph->thread && !wait_until_idle(graph)) {
         graph->unwanted = true;
         return;
