@@ -334,10 +334,11 @@ weft_status_t weft__graph_ranks_begin(weft_graph_t *graph) {
     weft_status_t st = weft__results_reserve(graph);
     if (st < 0) return st;
     ranks->stopped = ranks->lost = ranks->begun = ranks->expired = false;
-    ranks->n_pure = 0;
+    ranks->n_pure = ranks->n_refused = 0;
     for (uint32_t i = 0; i < graph->n_tasks; i++)
         ranks->n_pure += graph->task[i]->params.retries > 0;
-    st = start_deadline(ranks);
+    if (may_go_on(ranks)) st = weft__graph_recovery_reserve(ranks);
+    if (st == WEFT_OK) st = start_deadline(ranks);
     if (st < 0) return st;
     st = weft__graph_ranks_meet(ranks, weft__graph_ranks_began);
     if (st < 0 && !may_go_on(ranks)) {
@@ -403,6 +404,14 @@ static void ends_agreed(weft_status_t status, void *arg) {
     }
 }
 
+/* The others wait for this member: a while later there may be memory again. */
+enum { REFUSED_MOST = 100 };
+static bool ends_later(struct graph_ranks *ranks) {
+    if (ranks->n_refused++ >= REFUSED_MOST) return false;
+    weft__job_post(ranks->team->reactor, &ranks->over);
+    return true;
+}
+
 /* Also a member that knows of a loss takes part, so that all make the same agreements. */
 static void end_in_turn(struct graph_ranks *ranks) {
     weft_op_t op = {.done = ends_agreed, .arg = ranks};
@@ -410,6 +419,7 @@ static void end_in_turn(struct graph_ranks *ranks) {
     ranks->waits = false;
     ranks->fine = (lost ? 0 : NO_LOSS) | (atomic_load(&ranks->graph->stop) < 0 ? 0 : NO_ERROR);
     weft_status_t st = weft_team_agree(ranks->team, &ranks->fine, ranks->missed, &op);
+    if (st == WEFT_ERR_NO_MEMORY && ends_later(ranks)) return;
     if (st != WEFT_IN_PROGRESS) ends_agreed(st, ranks);
 }
 
@@ -421,9 +431,18 @@ static void run_over(void *arg) {
         ranks->waits = true;
 }
 
-/* A worker that ends takes no more functions. */
+static void run_over_here(struct job *job) {
+    run_over(container_of(job, struct graph_ranks, over)->graph);
+}
+
+/* A worker that ends takes no more functions. On its own thread no memory is needed. */
 void weft__graph_ranks_over(weft_graph_t *graph) {
-    if (weft_worker_post(graph->ranks->worker, run_over, graph) < 0) weft__graph_end_run(graph);
+    struct graph_ranks *ranks = graph->ranks;
+    weft_status_t st = weft_worker_post(ranks->worker, run_over, graph);
+    if (st == WEFT_ERR_NO_MEMORY && weft__worker_check(ranks->worker) == WEFT_OK)
+        weft__job_post(ranks->team->reactor, &ranks->over);
+    else if (st < 0)
+        weft__graph_end_run(graph);
 }
 
 /* ---- whose task it is ------------------------------------------------------------------------ */
@@ -522,6 +541,7 @@ weft_status_t weft__graph_ranks_open(weft_graph_t *graph) {
     if (!ranks) return WEFT_ERR_NO_MEMORY;
     ranks->graph = graph;
     ranks->worker = team->worker;
+    ranks->over.run = run_over_here;
     ranks->inline_most = weft__setting_u64(team->worker->context, SETTING_GRAPH_INLINE);
     ranks->pinned = weft__results_pinned(team->worker);
     list_init(&ranks->regions);

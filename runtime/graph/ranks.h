@@ -22,13 +22,16 @@ struct graph_ranks {
     uint32_t rank, size, number; /* number: among the team's graphs */
     uint32_t n_pure;             /* tasks that may run again elsewhere */
     int64_t outcome, agreed;
-    uint64_t fine, *missed; /* of the agreement at the end of a run: what all say; who is lost */
-    uint32_t run;           /* its number, by which messages of an earlier one are known */
-    bool begun;             /* by all members */
-    bool stopped;           /* the others have been notified */
-    bool lost;              /* the run stopped because a member was lost */
-    bool expired;           /* its deadline has passed */
-    struct recovery *recovery;
+    uint64_t fine, *missed;    /* of the agreement at the end of a run: what all say; who is lost */
+    uint32_t run;              /* its number, by which messages of an earlier one are known */
+    bool begun;                /* by all members */
+    bool stopped;              /* the others have been notified */
+    bool lost;                 /* the run stopped because a member was lost */
+    bool expired;              /* its deadline has passed */
+    uint32_t n_refused;        /* agreements on its end, for lack of memory */
+    struct job over;           /* nothing is left to do here, and there was no memory to post it */
+    struct recovery *recovery; /* in progress; NULL: none */
+    struct recovery *reserved; /* memory for it, so that a loss finds it; NULL: none yet */
     struct list regions, keys; /* of results (results.c) */
     bool pinned;
     uint64_t inline_most; /* bytes of a result that goes with its notice */
@@ -67,6 +70,8 @@ void weft__graph_ranks_join(struct graph_ranks *ranks, weft_team_t *team);
 /* recovery.c: all members that are left know that others are lost. They go on with the run, or end
  * it. On the worker's thread, when nothing is left to do here. */
 void weft__graph_recover(struct graph_ranks *ranks);
+/* Memory for that, before a run that may need it. */
+weft_status_t weft__graph_recovery_reserve(struct graph_ranks *ranks);
 
 /* This member runs it; another's result is waited for here. */
 bool weft__graph_is_own(const weft_graph_t *graph, const struct task *task);

@@ -20,6 +20,7 @@ struct recovery {
     struct recovery_core core;
     struct graph_ranks *ranks;
     struct job act;
+    uint32_t n_tasks;           /* that it has memory for, at most */
     enum recovery_effect asked; /* for `act` */
     weft_team_t *team;          /* the new one; NULL: none */
     uint32_t tries;
@@ -44,7 +45,8 @@ static void refuse(struct recovery *r, weft_status_t status, uint32_t task) {
     step(r, RECOVERY_EV_REFUSED);
 }
 
-/* Another member was lost, unless the reason is this process's own. */
+/* Another member was lost, unless the reason is this process's own, which may be over: the others
+ * wait for this one. */
 static void fail(struct recovery *r, weft_status_t status) {
     if (++r->tries < r->ranks->size)
         step(r, RECOVERY_EV_FAIL);
@@ -138,7 +140,6 @@ static void go_on(struct recovery *r) {
     weft__graph_ranks_join(ranks, r->team);
     ranks->shrunken = r->team;
     ranks->recovery = NULL;
-    weft__free_later(weft__worker_reactor(ranks->worker), r);
     if (before) weft_team_close(before, NULL);
     ranks->lost = ranks->stopped = ranks->begun = false;
     weft__results_count_uses(graph);
@@ -214,7 +215,10 @@ static void shrunk(weft_team_t *team, weft_status_t status, void *arg) {
 static void shrink(struct recovery *r) {
     weft_team_params_t params = {.on_ready = shrunk, .arg = r};
     weft_status_t st = weft_team_shrink(r->ranks->team, &params);
-    if (st < 0) refuse(r, st, WEFT_NO_TASK);
+    if (st == WEFT_ERR_NO_MEMORY)
+        fail(r, st);
+    else if (st < 0)
+        refuse(r, st, WEFT_NO_TASK);
 }
 
 static void drop(struct recovery *r) {
@@ -229,7 +233,6 @@ static void end(struct recovery *r) {
     atomic_store(&graph->stop, r->status);
     atomic_store(&graph->failed, r->task);
     r->ranks->recovery = NULL;
-    weft__free_later(weft__worker_reactor(r->ranks->worker), r);
     weft__graph_end_run(graph);
 }
 
@@ -278,23 +281,31 @@ static struct recovery *new_recovery(struct graph_ranks *ranks) {
     if (!r) return NULL;
     r->ranks = ranks;
     r->act.run = act;
+    r->n_tasks = ranks->graph->n_tasks;
     r->words = weft__alloc(r, ranks->size * sizeof *r->words, "members");
     r->mine_has = weft__alloc(r, n * sizeof *r->mine_has, "results");
     r->has = weft__alloc(r, n * sizeof *r->has, "results");
     r->needed = weft__alloc(r, n * sizeof *r->needed, "tasks");
-    fsm_init(&r->core.fsm, &port, RECOVERY_IDLE, ranks->number + 1);
     if (r->words && r->mine_has && r->has && r->needed) return r;
     talloc_free(r);
     return NULL;
 }
 
+/* The members do not become more. */
+weft_status_t weft__graph_recovery_reserve(struct graph_ranks *ranks) {
+    if (ranks->reserved && ranks->reserved->n_tasks >= ranks->graph->n_tasks) return WEFT_OK;
+    struct recovery *made = new_recovery(ranks);
+    if (!made) return WEFT_ERR_NO_MEMORY;
+    talloc_free(ranks->reserved);
+    ranks->reserved = made;
+    return WEFT_OK;
+}
+
 void weft__graph_recover(struct graph_ranks *ranks) {
-    weft_graph_t *graph = ranks->graph;
-    ranks->recovery = new_recovery(ranks);
-    if (ranks->recovery) {
-        step(ranks->recovery, RECOVERY_EV_START);
-        return;
-    }
-    atomic_store(&graph->stop, WEFT_ERR_NO_MEMORY);
-    weft__graph_end_run(graph);
+    struct recovery *r = ranks->recovery = ranks->reserved;
+    r->team = NULL;
+    r->tries = 0;
+    r->status = WEFT_OK;
+    fsm_init(&r->core.fsm, &port, RECOVERY_IDLE, ranks->number + 1);
+    step(r, RECOVERY_EV_START);
 }

@@ -1,10 +1,13 @@
 /* Task graphs over the members of a team: here workers of one process, driven in turn. */
+#define _GNU_SOURCE
 #include "../collectives/team.h"
 
 #include <endpoints/messages/am.h>
+#include <pthread.h>
 #include <runtime/graph/graph.h>
 #include <runtime/graph/results.h>
 #include <stdlib.h>
+#include <time.h>
 #include <unistd.h>
 
 static weft_graph_t *graph[MOST_RANKS];
@@ -232,6 +235,35 @@ TEST(a_deadline_that_passes_while_a_run_recovers_ends_it) {
     UNTIL(&c, c.rank[0].outcome_calls && c.rank[1].outcome_calls);
     for (uint32_t r = 0; r < 2; r++) CHECK_EQ(c.rank[r].outcome, WEFT_ERR_TIMED_OUT);
     graphs_down(&c);
+}
+
+/* What a member needs for that it has from the begin of the run on. True: the k-th allocation was
+ * not reached. */
+static bool recovers(uint64_t k) {
+    struct crew c;
+    graphs_up(&c, 3, "self,shm");
+    for (uint32_t r = 0; r < 3; r++)
+        add_to_all(&c, &(weft_task_params_t){
+                           .fn = add, .result_size = 8, .retries = 1, .on_rank = 1, .rank = r});
+    c.size = 2; /* rank 2 never starts */
+    run_all(&c);
+    c.size = 3;
+    weft_graph_destroy(graph[2]);
+    vanish(&c, 2);
+    weft__alloc_fail_at(k);
+    UNTIL(&c, (graph[0]->ranks->recovery && graph[1]->ranks->recovery) ||
+                  (c.rank[0].outcome_calls && c.rank[1].outcome_calls));
+    bool whole = weft__alloc_fail_at(0) < k;
+    UNTIL(&c, c.rank[0].outcome_calls && c.rank[1].outcome_calls);
+    for (uint32_t r = 0; r < 2; r++) CHECK_EQ(c.rank[r].outcome, WEFT_OK);
+    graphs_down(&c);
+    return whole;
+}
+
+TEST(a_member_that_lacks_memory_when_another_is_lost_recovers) {
+    uint64_t k = 1;
+    while (!recovers(k)) CHECK(++k < 1000);
+    printf("  %llu allocations\n", (unsigned long long)k);
 }
 
 /* ---- transient results ----------------------------------------------------------------------- */
@@ -711,5 +743,32 @@ TEST(a_graph_that_is_destroyed_within_a_callback_stays_until_its_run_has_ended) 
     atomic_store(&may_end, true);
     UNTIL(&c, all_notified(&c));
     for (uint32_t r = 0; r < 2; r++) CHECK_EQ(c.rank[r].outcome, WEFT_ERR_CANCELLED);
+    graphs_down(&c);
+}
+
+static void *destroy_elsewhere(void *arg) {
+    weft_graph_destroy(arg);
+    return NULL;
+}
+
+/* Only the thread of the worker can end a run, or wait for its end. */
+TEST(a_graph_that_another_thread_destroys_stays_as_it_was) {
+    struct crew c;
+    pthread_t other;
+    graphs_up(&c, 2, "self,shm");
+    add_to_all(&c, &(weft_task_params_t){.fn = end_when_permitted, .result_size = 8, .on_rank = 1});
+    atomic_store(&may_end, false);
+    run_all(&c);
+    UNTIL(&c, graph[0]->ranks->begun && graph[1]->ranks->begun);
+    for (int runs = 1; runs >= 0; runs--) {
+        struct timespec end;
+        clock_gettime(CLOCK_REALTIME, &end);
+        end.tv_sec += 20;
+        CHECK_EQ(pthread_create(&other, NULL, destroy_elsewhere, graph[0]), 0);
+        CHECK_EQ(pthread_timedjoin_np(other, NULL, &end), 0);
+        atomic_store(&may_end, true);
+        UNTIL(&c, all_notified(&c));
+        for (uint32_t r = 0; r < 2; r++) CHECK_EQ(c.rank[r].outcome, WEFT_OK);
+    }
     graphs_down(&c);
 }
