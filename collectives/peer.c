@@ -52,6 +52,7 @@ struct peer {
     bool decided, two;
     bool is_awaited; /* the driver reports the end of the device's work */
     struct cuda_copy end;
+    weft_status_t end_status; /* of the last end; IO: it will not be reported */
     struct reactor *reactor;
     uint64_t stopped_at;
 };
@@ -294,7 +295,7 @@ static void device_failed(struct collective *c, weft_status_t st) {
 
 static void device_ended(struct cuda_copy *end, weft_status_t status) {
     struct peer *peer = container_of(end, struct peer, end);
-    (void)status; /* the queue has it, too */
+    peer->end_status = status;
     peer->is_awaited = false;
     weft__reactor_poll_soon(peer->reactor);
 }
@@ -310,6 +311,7 @@ static void await_device(const struct collective *c) {
         return;
     peer->reactor = c->team->reactor;
     peer->end = (struct cuda_copy){.done = device_ended};
+    peer->end_status = WEFT_OK;
     list_init(&peer->end.under_way);
     peer->is_awaited = weft__cuda_copy_start(copies, &batch, &peer->end) == WEFT_OK;
 }
@@ -343,7 +345,8 @@ static bool run_stage(struct collective *c, unsigned stage) {
 
 static bool device_is_done(struct collective *c) {
     if (c->peer->is_awaited) return false;
-    weft_status_t st = weft__cuda_queue_state(c->peer->context);
+    weft_status_t st = c->peer->end_status;
+    if (st == WEFT_OK) st = weft__cuda_queue_state(c->peer->context);
     if (st < 0) device_failed(c, st);
     return st == WEFT_OK;
 }

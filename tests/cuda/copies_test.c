@@ -87,6 +87,44 @@ TEST(a_copy_may_be_stopped_while_it_fails_with_others) {
     }
 }
 
+/* The program replaces a broken context by another, which has its address, before Weft has asked
+ * for the error: the streams at the old addresses have none, and nothing to do. */
+TEST(copies_fail_whose_context_was_replaced_by_another_at_its_address) {
+    load();
+    if (!gpu.hold) SKIP("only the double of the CUDA driver fails at will");
+    void *context = gpu.context_create();
+    gpu.hold(true);
+    begin(context);
+    gpu.context_break(context);
+    gpu.hold(false);
+    gpu.context_mend(context);
+    for (int i = 0; i < N; i++) {
+        for (int k = 0; k < 20000 && !bed.done[i]; k++) turns(1);
+        CHECK_EQ(bed.done[i], 1);
+        CHECK_EQ(bed.status[i], WEFT_ERR_IO);
+    }
+    end();
+}
+
+/* Their stream has nothing left to do, and their context breaks; the worker is late. */
+TEST(copies_that_were_reported_do_not_fail_with_others) {
+    enum { LATE_US = 50000 }; /* beyond the time after which the worker asks for errors */
+    load();
+    if (!gpu.hold) SKIP("only the double of the CUDA driver fails at will");
+    for (int breaks = 0; breaks < 2; breaks++) {
+        void *context = gpu.context_create();
+        begin(context);
+        for (int i = 0; i < N; i++) CHECK_EQ(gpu.stream_wait(bed.copy[i].batch.stream), 0);
+        if (breaks) gpu.context_break(context);
+        usleep(LATE_US);
+        turns(20);
+        for (int i = 0; i < N; i++) CHECK_EQ(bed.done[i], 1);
+        for (int i = 0; i < N; i++) CHECK_EQ(bed.status[i], WEFT_OK);
+        gpu.context_mend(context);
+        end();
+    }
+}
+
 /* The driver is asked about copies under way, and may have no memory for that. */
 TEST(a_question_that_fails_for_want_of_memory_ends_no_copy) {
     load();

@@ -481,6 +481,20 @@ TEST(a_cancel_waits_for_devices_at_work) {
     down(&c);
 }
 
+/* The context breaks, and the program puts another in its place before the members have asked for
+ * the error: the stream at the old address has none, and nothing to do. */
+TEST(work_of_a_context_that_was_replaced_has_failed) {
+    struct crew c;
+    hold_fn hold = find_hold();
+    up_at_work(&c, 2, hold);
+    gpu.context_break(gpu.context);
+    hold(false);
+    gpu.context_mend(gpu.context);
+    UNTIL(&c, all_notified(&c));
+    all_end(&c, WEFT_ERR_IO);
+    down(&c);
+}
+
 /* So does a close of the team, and it ends. */
 TEST(a_close_waits_for_devices_at_work) {
     hold_fn hold = find_hold();

@@ -23,8 +23,10 @@ struct cuda_ticket {
     struct list of_left;    /* in `left`, or in no list */
     struct cuda_copies *of; /* NULL: the copy has failed, or its worker is gone */
     struct cuda_copy *copy;
+    bool is_reported; /* it is on its way to the worker */
 };
-/* Of `of`, which the driver's thread reads, and of `left`: tickets that only the driver has. */
+/* Of `of` and `is_reported`, which the driver's thread uses, and of `left`: tickets that only the
+ * driver has. */
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static struct list left = {&left, &left};
 
@@ -52,6 +54,7 @@ static void driver_reports(void *arg) {
     struct cuda_ticket *ticket = arg;
     pthread_mutex_lock(&mutex);
     if (ticket->of) {
+        ticket->is_reported = true;
         weft__reactor_submit(ticket->of->reactor, &ticket->remote);
     } else {
         list_remove(&ticket->of_left);
@@ -70,24 +73,39 @@ static void leave_ticket(struct cuda_copy *copy) {
     copy->ticket = NULL; /* the driver's, which may have freed it by now */
 }
 
+static bool is_reported(const struct cuda_copy *copy) {
+    pthread_mutex_lock(&mutex);
+    bool is = copy->ticket->is_reported;
+    pthread_mutex_unlock(&mutex);
+    return is;
+}
+
+/* A stream that has nothing left to do, and has not reported the copy, never will: its context
+ * broke, and another one has its address, and the stream's. */
+static weft_status_t copy_check(const struct cuda_copy *copy) {
+    weft_status_t st = weft__cuda_batch_check(&copy->batch);
+    if (st == WEFT_IN_PROGRESS || is_reported(copy)) return WEFT_OK;
+    return st < 0 ? st : weft__fail(WEFT_ERR_IO, "the context of a copy is another one by now");
+}
+
 /* `done` of one may begin others, and end some. */
 static struct cuda_copy *next_failed(struct cuda_copies *copies, weft_status_t *status_p) {
     list_for_each(node, &copies->all_under_way) {
         struct cuda_copy *copy = list_of(node, struct cuda_copy, under_way);
-        *status_p = weft__cuda_batch_check(&copy->batch);
+        *status_p = copy_check(copy);
         if (*status_p < 0) return copy;
     }
     return NULL;
 }
 
-/* All copies of that stream have failed with it. */
+/* All copies of that stream that were not reported have failed with it. */
 static void fail_with(struct cuda_copies *copies, struct cuda_copy *first, weft_status_t status) {
     struct cuda_batch with = first->batch;
     struct list failed;
     list_init(&failed);
     list_for_each_safe(node, after, &copies->all_under_way) {
         struct cuda_copy *copy = list_of(node, struct cuda_copy, under_way);
-        if (!cuda_batch_shares_stream(&copy->batch, &with)) continue;
+        if (!cuda_batch_shares_stream(&copy->batch, &with) || is_reported(copy)) continue;
         leave_ticket(copy);
         weft__cuda_batch_end(&copy->batch, status);
         list_remove(node);

@@ -4,7 +4,7 @@
  * worker; no thread polls.
  *
  * After an error of its context the driver calls no host function. While copies are under way, a
- * timer therefore asks for such an error.
+ * timer therefore asks for such an error, and for copies that were done without a report.
  */
 #ifndef WEFT_TRANSPORTS_CUDA_COPIES_H
 #define WEFT_TRANSPORTS_CUDA_COPIES_H

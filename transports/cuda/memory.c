@@ -360,12 +360,12 @@ weft_status_t weft__cuda_batch_then(struct cuda_batch *batch, cuda_host_fn fn, v
 weft_status_t weft__cuda_batch_check(const struct cuda_batch *batch) {
     struct cuda_visit visit;
     weft_status_t st = enter_context(batch, &visit);
-    if (st == WEFT_ERR_NO_MEMORY) return WEFT_OK; /* to ask: it goes on */
+    if (st == WEFT_ERR_NO_MEMORY) return WEFT_IN_PROGRESS; /* to ask: it goes on */
     if (st < 0) return weft__fail(WEFT_ERR_IO, "the context of a copy is gone");
     cuda_result result =
-        batch->driver->stream_query ? batch->driver->stream_query(batch->stream) : 0;
+        batch->driver->stream_query ? batch->driver->stream_query(batch->stream) : CUDA_NOT_READY;
     weft__cuda_leave(&visit);
-    return result == CUDA_NOT_READY ? WEFT_OK : weft__cuda_status(result, copy_failed);
+    return result == CUDA_NOT_READY ? WEFT_IN_PROGRESS : weft__cuda_status(result, copy_failed);
 }
 
 void weft__cuda_batch_end(struct cuda_batch *batch, weft_status_t status) {

@@ -98,7 +98,9 @@ weft_status_t weft__cuda_batch_wait(struct cuda_batch *batch);
  * before. OK: the batch is under way, and weft__cuda_batch_end or weft__cuda_batch_stop ends it. */
 weft_status_t weft__cuda_batch_then(struct cuda_batch *batch, cuda_host_fn fn, void *arg);
 
-/* Of a batch under way. IO: it will not end, and its memory is not used any more. */
+/* Of a batch under way. IN_PROGRESS: so it is, or the driver cannot be asked. OK: its stream has
+ * nothing left to do, and `fn` has returned, unless it will never be called. IO: it will not end,
+ * and its memory is not used any more. */
 weft_status_t weft__cuda_batch_check(const struct cuda_batch *batch);
 /* `fn` was called; or (`status` < 0) weft__cuda_batch_check failed. */
 void weft__cuda_batch_end(struct cuda_batch *batch, weft_status_t status);
