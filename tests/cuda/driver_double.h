@@ -39,7 +39,8 @@ extern bool double_fail_query; /* each question for a stream fails */
 extern bool double_fail_late;
 extern bool double_capturing;      /* each stream is being captured */
 extern bool double_captures_waits; /* as drivers of CUDA 12 do */
-/* A stream's wait for a value is added so late, in its call, and refused. */
+/* A stream's wait for a value is added, in its call, so long after the work before it has ended;
+ * and it is refused. */
 extern unsigned double_wait_delay_us;
 extern bool double_fail_wait;
 extern unsigned double_copy_delay_us, double_devices;

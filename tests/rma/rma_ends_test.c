@@ -194,7 +194,8 @@ static void life_lost(weft_ep_t *ep, weft_status_t status, void *arg) {
     ((struct life *)arg)->lost++;
 }
 
-static void live(struct life *l, const char *transport, bool messages) {
+/* `wait`: the most seconds for the endpoint. Where memory runs out, none may come. */
+static void live(struct life *l, const char *transport, bool messages, double wait) {
     static char big[300000], key[WEFT_RKEY_MAX];
     char address[256];
     size_t len = sizeof address, key_len = sizeof key;
@@ -216,7 +217,7 @@ static void live(struct life *l, const char *transport, bool messages) {
             &(weft_ep_params_t){.on_ready = life_ready, .on_error = life_lost, .arg = l},
             &l->ep) < 0)
         return;
-    double stop = test_now() + 2;
+    double stop = test_now() + wait;
     while (!l->ready && !l->lost && test_now() < stop) turn_both(l->a, l->b, 10);
     if (!l->ready) return;
     if (weft_mem_alloc(l->b, sizeof big, &(weft_mem_params_t){.rights = WEFT_MEM_ALL}, &l->mem) < 0)
@@ -259,7 +260,7 @@ TEST_WAYS(memory_runs_out_anywhere_and_all_that_was_accepted_ends) {
     struct life l = {0};
     posted = completed = 0;
     weft__alloc_fail_at(0);
-    live(&l, transport, messages);
+    live(&l, transport, messages, test_timeout(20));
     uint64_t n = weft__alloc_fail_at(0);
     CHECK(l.ready && l.rkey);
     free_later(&l);
@@ -268,7 +269,7 @@ TEST_WAYS(memory_runs_out_anywhere_and_all_that_was_accepted_ends) {
         memset(&l, 0, sizeof l);
         posted = completed = 0;
         weft__alloc_fail_at(k);
-        live(&l, transport, messages);
+        live(&l, transport, messages, 2);
         weft__alloc_fail_at(0);
         free_later(&l);
         CHECK_EQ(completed, posted);

@@ -108,7 +108,7 @@ static void host_close(struct host *h) {
 /* Serves until `cond`. */
 #define SERVE(h, cond)                                                                    \
     do {                                                                                  \
-        double serve_end = test_now() + 60;                                               \
+        double serve_end = test_now() + test_timeout(60);                                 \
         while (!(cond) && test_now() < serve_end) (void)weft_worker_wait((h)->worker, 1); \
         CHECK(cond);                                                                      \
     } while (0)

@@ -348,7 +348,10 @@ result cuStreamWaitValue32_v2(void *stream, pointer at, uint32_t value, unsigned
     result r = double_call_begins(s ? s->context : NULL);
     if (r != SUCCESS) return r;
     if (s && s->captured && !double_captures_waits) return CAPTURE_UNSUPPORTED;
-    if (double_wait_delay_us) usleep(double_wait_delay_us);
+    if (double_wait_delay_us) {
+        (void)double_wait(stream);
+        usleep(double_wait_delay_us);
+    }
     if (double_fail_wait) return NOT_SUPPORTED;
     return flags == 0 ? add_value(stream, run_wait, at, value) : NOT_SUPPORTED;
 }
