@@ -292,6 +292,7 @@ TEST_WIRES(a_fetch_ends_with_its_answer_and_a_second_one_is_for_no_one) {
     for (int round = 0; round < 3; round++) {
         uint32_t request = asked_by_victim(rkey, &old, &done);
         answer_victim(request, WEFT_OK, 7);
+        RAW_UNTIL(&raw, done.calls == 1);
         answer_victim(request, WEFT_OK, 9);
         answer_victim(request, WEFT_ERR_REVOKED, 9);
         CHECK_EQ(done.calls, 1);
@@ -299,7 +300,7 @@ TEST_WIRES(a_fetch_ends_with_its_answer_and_a_second_one_is_for_no_one) {
         CHECK_EQ(old, 7);
     }
     answer_victim(asked_by_victim(rkey, &old, &done), WEFT_ERR_QUOTA, 9);
-    CHECK_EQ(done.calls, 1);
+    RAW_UNTIL(&raw, done.calls == 1);
     CHECK_EQ(done.status, WEFT_ERR_QUOTA);
     (void)asked_by_victim(rkey, &old, &done); /* which is never answered */
     weft_rkey_release(rkey);
