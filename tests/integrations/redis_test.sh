@@ -12,19 +12,26 @@ begin() {
     command -v $kind-cli >/dev/null && [ -e "$server_program" ] || skip "redis-server is not installed"
     [ -e "$built/weft_redis.so" ] || skip "the Redis module is not built"
     ln -sf "$server_program" "$scratch/$kind-server"
-    # loaded by its address: a sandbox shows it as a link
-    cp -L "$built/weft_redis.so" "$scratch/weft_redis.so"
     folder=$(mktemp -d "$scratch/serverXXXX")
+    # Loaded by its address: a sandbox shows it as a link. Each server has a copy of its own: one that is written again would lose
+    # what the linker wrote to it in a server that runs.
+    cp -L "$built/weft_redis.so" "$folder/weft_redis.so"
     uri=${1:-shm://redis-test-$$-$BASHPID}
     "$scratch/$kind-server" --port 0 --unixsocket "$folder/socket" --dir "$folder" --save '' --enable-module-command yes \
-        --loadmodule "$scratch/weft_redis.so" "$uri" close.timeout=200ms "${@:2}" >"$folder/log" 2>&1 &
+        --loadmodule "$folder/weft_redis.so" "$uri" close.timeout=200ms "${@:2}" >"$folder/log" 2>&1 &
     server=$!
     trap 'kill -9 $server 2>/dev/null || true' EXIT
     wait_for redis ping >/dev/null || { tail -5 "$folder/log" && return 1; }
     [ "$uri" != tcp://127.0.0.1:0 ] || uri=$(redis weft.info | sed 's/.*listener:\([^ ]*\).*/\1/')
 }
 redis() { $kind-cli -s "$folder/socket" "$@"; }
-weft() { timeout 120 "$built/weft-redis-cli" "$uri" "$@"; }
+# A client that hangs says what the server knows of it.
+weft() {
+    local code=0
+    timeout 120 "$built/weft-redis-cli" "$uri" "$@" || code=$?
+    [ $code != 124 ] || echo "  $* hangs: $(timeout 10 $kind-cli -s "$folder/socket" weft.info)" >&2
+    return $code
+}
 
 test_both_sides_see_each_others_values() {
     begin "$1"
@@ -190,6 +197,7 @@ test_requests_are_served_in_their_order() {
 test_values_of_all_sizes_cross() {
     begin tcp://127.0.0.1:0
     has traffic "$(weft traffic 1)" '^[0-9]+ values$'
+    kill -9 $server
     begin
     has traffic "$(weft traffic 1)" '^[0-9]+ values$'
 }
@@ -420,7 +428,7 @@ test_the_module_is_unloaded_under_traffic() {
     wait $client && fail "the client goes on"
     has client "$(cat "$scratch/traffic")" 'WEFT_ERR_PEER_(CLOSED|FAILED)|WEFT_ERR_CLOSED'
     expect ping "$(redis ping)" PONG
-    expect loaded "$(redis module load "$scratch/weft_redis.so" "$uri")" OK
+    expect loaded "$(redis module load "$folder/weft_redis.so" "$uri")" OK
     expect set "$(weft set a again)" WEFT_OK
 }
 
@@ -450,7 +458,7 @@ test_ordinary_clients_are_served_after_a_refused_unload() {
     expect unload "$(redis module unload weft)" OK
     for n in "${numbers[@]}"; do ask "$n" echo second; done
     for n in "${numbers[@]}"; do wait_for eval "said $n | grep -qx second"; done
-    expect loaded "$(redis module load "$scratch/weft_redis.so" tcp://127.0.0.1:0)" OK
+    expect loaded "$(redis module load "$folder/weft_redis.so" tcp://127.0.0.1:0)" OK
 }
 
 # They have requests on their way when the worker begins to close, which takes until the stopped client is given up.
@@ -501,10 +509,10 @@ test_an_idle_module_uses_no_processor() {
 test_wrong_arguments_are_refused() {
     begin
     expect unload "$(redis module unload weft)" OK
-    has none "$(redis module load "$scratch/weft_redis.so" 2>&1)" ERR
-    has uri "$(redis module load "$scratch/weft_redis.so" nonsense 2>&1)" ERR
-    has setting "$(redis module load "$scratch/weft_redis.so" "$uri" no-setting 2>&1)" ERR
-    expect right "$(redis module load "$scratch/weft_redis.so" "$uri")" OK
+    has none "$(redis module load "$folder/weft_redis.so" 2>&1)" ERR
+    has uri "$(redis module load "$folder/weft_redis.so" nonsense 2>&1)" ERR
+    has setting "$(redis module load "$folder/weft_redis.so" "$uri" no-setting 2>&1)" ERR
+    expect right "$(redis module load "$folder/weft_redis.so" "$uri")" OK
 }
 
 run_tests
