@@ -79,7 +79,7 @@ int main(void) {
     MUST(weft_am_send(ep, HELLO, NULL, 0, &(weft_iov_t){"over my queue pair", 18}, 1, NULL) >= 0);
     while (!received) MUST(weft_worker_progress(worker, 0) + weft_worker_progress(peer, 0) >= 0);
     MUST(is_in(IBV_QPS_RTS, qp));
-    weft_op_t op = {.done = on_return, .deadline_ms = 60000};
+    weft_op_t op = {.done = on_return};
     MUST(weft_disassociate_resources(resource, worker, &op) == WEFT_IN_PROGRESS);
     while (returned == WEFT_IN_PROGRESS)
         (void)weft_worker_progress(worker, 0), (void)weft_worker_progress(peer, 0);

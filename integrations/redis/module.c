@@ -595,7 +595,10 @@ static int written_command(struct redis_context *ctx, struct redis_string **argv
 /* The library closes the descriptor when this returns, and the next client may get its number. */
 static void on_closed(weft_status_t status, void *arg) {
     module.worker = NULL;
-    while (clients) end_client(clients);
+    for (struct client *each; (each = clients) != NULL;) {
+        clients = each->next;
+        free(each);
+    }
     for (struct sending *each; (each = spare_sending) != NULL;) {
         spare_sending = each->next;
         free(each);
