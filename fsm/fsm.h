@@ -161,7 +161,7 @@ static inline void fsm_pass(struct fsm *m, const struct fsm_machine *machine, un
 }
 
 /* The last `most` steps (0: all there are), of machine id `id` (0: of all), as lines; returns
- * the length needed. Any thread: a step that is being written meanwhile is left out. */
+ * the length needed. Any thread: a step that is half written is left out. */
 unsigned long weft__fsm_trace_print(const struct fsm_trace *trace, unsigned most, uint32_t id,
                                     char *buf, unsigned long size);
 

@@ -7,7 +7,7 @@
  *   latency COUNT        round trips of a get of 3 bytes; prints the median in µs
  *   batch COUNT          gets of 3 bytes, 16 at a time, COUNT times; prints gets a second
  *   together KEY COUNT   gets of the key, 16 at a time, COUNT times; prints how many bytes
- *   unread KEY COUNT [BYTES]  gets of the key, COUNT at once, or sets of so many bytes, and another
+ *   unread KEY COUNT [BYTES]  gets of the key, COUNT at once, or sets of BYTES bytes, and another
  *                        one for each line of the input, at whose end the replies are read; prints
  *                        the last status
  *   mixed COUNT          sets, and gets of a value, of nothing, of a list, 1 to 40 at once, COUNT

@@ -404,7 +404,7 @@ static void ends_agreed(weft_status_t status, void *arg) {
     }
 }
 
-/* The others wait for this member: a while later there may be memory again. */
+/* The others wait for this member: in a later turn of the worker there may be memory again. */
 enum { REFUSED_MOST = 100 };
 static bool ends_later(struct graph_ranks *ranks) {
     if (ranks->n_refused++ >= REFUSED_MOST) return false;

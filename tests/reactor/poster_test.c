@@ -1,5 +1,5 @@
-/* Threads that post to a worker: one that is cancelled meanwhile, and one whose function ends the
- * worker. */
+/* Threads that post to a worker: one that is cancelled within the call, and one whose function ends
+ * the worker. */
 #include <dlfcn.h>
 #include <poll.h>
 #include <pthread.h>

@@ -43,7 +43,7 @@ TEST(a_worker_may_be_closed_in_the_callback_of_its_disassociation) {
     share_down(&s);
 }
 
-/* Those who look at the provider's users meanwhile do not meet the one that is gone. */
+/* A thread that looks at the provider's users at that time does not meet the one that is gone. */
 TEST(another_worker_may_be_associated_where_one_was_closed) {
     struct sharing s;
     share_up(&s, "self");

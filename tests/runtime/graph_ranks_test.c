@@ -237,7 +237,7 @@ TEST(a_deadline_that_passes_while_a_run_recovers_ends_it) {
     graphs_down(&c);
 }
 
-/* What a member needs for that it has from the begin of the run on. True: the k-th allocation was
+/* What a member needs for that it has from the beginning of the run. True: the k-th allocation was
  * not reached. */
 static bool recovers(uint64_t k) {
     struct crew c;
