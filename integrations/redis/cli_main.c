@@ -12,6 +12,8 @@
  *                        the last status
  *   mixed COUNT          sets, and gets of a value, of nothing, of a list, 1 to 40 at once, COUNT
  *                        times; checks that each get saw the set before it; prints how many
+ *   order BYTES          a set of that many bytes, a set and a get at once; prints "in order" if
+ *                        the get saw the second
  *   refused KEY          what a client must not do: prints how each is answered
  *   malformed COUNT      requests of random headers and lengths; prints how many, and the endpoints
  *                        that were closed
@@ -27,8 +29,8 @@
 #include <time.h>
 
 static const char usage[] =
-    "weft-redis-cli URI get|set|del|read|lease|traffic|latency|batch|together|unread|mixed|refused|"
-    "malformed ARGUMENT…\n";
+    "weft-redis-cli URI get|set|del|read|lease|traffic|latency|batch|together|unread|mixed|order|"
+    "refused|malformed ARGUMENT…\n";
 
 static double now(void) {
     struct timespec t;
@@ -262,6 +264,37 @@ static int mix(weft_redis_t *redis, weft_worker_t *worker, size_t count) {
     return 0;
 }
 
+/* The first of three requests is for the key's longer value, the others for its last one. */
+static weft_status_t post_in_order(struct mixed *mixed, int i, const char *longer, size_t bytes) {
+    struct mixed_get *get = calloc(1, sizeof *get);
+    if (!get) return WEFT_ERR_NO_MEMORY;
+    weft_status_t st;
+    get->of = mixed;
+    if (i < 2) {
+        st = weft_redis_set(mixed->redis, "order", 5, i == 0 ? longer : "last", i == 0 ? bytes : 4,
+                            on_mixed, get);
+    } else {
+        strcpy(get->value, "last");
+        st = weft_redis_get(mixed->redis, "order", 5, on_mixed, get);
+    }
+    mixed->left += st >= 0;
+    if (st < 0) free(get);
+    return st;
+}
+
+/* The module may have to fetch the longer value, and has the requests behind it at once. */
+static int order(weft_redis_t *redis, weft_worker_t *worker, size_t bytes) {
+    struct mixed mixed = {.redis = redis};
+    char *longer = calloc(1, bytes);
+    weft_status_t st = longer ? WEFT_OK : WEFT_ERR_NO_MEMORY;
+    for (int i = 0; st >= 0 && i < 3; i++) st = post_in_order(&mixed, i, longer, bytes);
+    while (mixed.left) (void)weft_worker_wait(worker, -1);
+    free(longer);
+    if (st < 0) return print_status(st);
+    puts(mixed.wrong ? "another value" : "in order");
+    return mixed.wrong != 0;
+}
+
 struct within {
     weft_redis_t *redis;
     const char *key;
@@ -403,6 +436,8 @@ static int run(weft_redis_t *redis, weft_worker_t *worker, int argc, char **argv
                             argc > 5 ? (size_t)atoi(argv[5]) : 0);
     if (argc == 4 && atoi(argv[3]) > 0 && strcmp(what, "mixed") == 0)
         return mix(redis, worker, (size_t)atoi(argv[3]));
+    if (argc == 4 && atoi(argv[3]) > 0 && strcmp(what, "order") == 0)
+        return order(redis, worker, (size_t)atoi(argv[3]));
     if (argc == 4 && atoi(argv[3]) > 0 && strcmp(what, "malformed") == 0)
         return malformed(worker, argv[1], (size_t)atoi(argv[3]));
     if (argc == 4 && strcmp(what, "refused") == 0) return refused(redis, worker, argv[1], argv[3]);

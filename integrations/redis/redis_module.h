@@ -1,10 +1,12 @@
 /*
  * The functions of Redis's module interface (redis.io/docs/reference/modules/modules-api-ref) that
- * the module calls, found by name when it is loaded. Debian has no package with Redis's own header.
+ * the module calls, found by name when it is loaded: RedisModule_Call is redis.Call. Debian has no
+ * package with Redis's own header.
  */
 #ifndef WEFT_REDIS_MODULE_H
 #define WEFT_REDIS_MODULE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -85,5 +87,15 @@ typedef int (*redis_command_fn)(struct redis_context *ctx, struct redis_string *
     F(const char *, StringPtrLen, (const struct redis_string *, size_t *len))                      \
     F(int, ReplyWithCString, (struct redis_context *, const char *text))                           \
     F(void, Log, (struct redis_context *, const char *level, const char *format, ...))
+
+#define REDIS_POINTER(type, name, parameters) type(*name) parameters;
+struct redis {
+    struct redis_context *ctx; /* for calls outside of a command; NULL while there is none */
+    REDIS_FUNCTIONS(REDIS_POINTER)
+};
+extern struct redis redis;
+
+/* Finds all of them by the context that the server loads the module with. */
+bool redis_find_functions(struct redis_context *ctx);
 
 #endif

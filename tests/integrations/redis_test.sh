@@ -24,11 +24,12 @@ begin() {
     wait_for redis ping >/dev/null || { tail -5 "$folder/log" && return 1; }
     [ "$uri" != tcp://127.0.0.1:0 ] || uri=$(redis weft.info | sed 's/.*listener:\([^ ]*\).*/\1/')
 }
+export WEFT_CONNECT_TIMEOUT=60s # of clients: a server that reads its data anew answers later
 redis() { $kind-cli -s "$folder/socket" "$@"; }
 # A client that hangs says what the server knows of it.
 weft() {
     local code=0
-    timeout 120 "$built/weft-redis-cli" "$uri" "$@" || code=$?
+    timeout 300 "$built/weft-redis-cli" "$uri" "$@" || code=$?
     [ $code != 124 ] || echo "  $* hangs: $(timeout 10 $kind-cli -s "$folder/socket" weft.info)" >&2
     return $code
 }
@@ -151,7 +152,7 @@ limit_closes() { redis weft.info | grep -q "closed_for_limit:$1"; }
 # closed_for_unread URI COUNT [BYTES]: 100 MB of replies, or of requests, of which 4 MB may wait.
 closed_for_unread() {
     local before
-    begin "$1" shm.staging=16m # more than may wait for one client (docs/shm.md, Known gaps)
+    begin "$1"
     redis config set client-output-buffer-limit 'normal 4mb 0 0' >/dev/null
     redis eval "redis.call('set', 'k', string.rep('v', 100000))" 0 >/dev/null
     weft get k >/dev/null
@@ -175,7 +176,9 @@ test_a_client_that_does_not_read_for_long_is_closed() {
     unread k 40
     wait_for more_requests_than 40
     limit_closes 0 || fail "$(redis weft.info)"
-    sleep 2.1
+    # by the server's clock, which is the time of day
+    local ends=$((SECONDS + 4))
+    while ((SECONDS < ends)); do sleep 0.1; done
     echo >&9
     wait_for limit_closes 1
     read_now WEFT_ERR_PEER_CLOSED
@@ -190,6 +193,10 @@ test_requests_are_served_in_their_order() {
         begin $at
         redis rpush list 1 >/dev/null
         has mixed "$(weft mixed 400)" '^[0-9]+ requests$'
+        for bytes in 100000 4000000; do
+            expect "$bytes bytes" "$(for i in {1..20}; do weft order $bytes || true; done | sort -u)" "in order"
+            expect last "$(redis get order)" last
+        done
         kill -9 $server
     done
 }
@@ -464,7 +471,8 @@ test_ordinary_clients_are_served_after_a_refused_unload() {
 # They have requests on their way when the worker begins to close, which takes until the stopped client is given up.
 test_leases_that_are_asked_of_a_closing_module_are_refused() {
     begin tcp://127.0.0.1:0
-    local clients=() i
+    local i
+    clients=() # not local: the trap is run when the function has returned
     redis set a value >/dev/null
     "$built/weft-redis-cli" "$uri" traffic 100 >/dev/null 2>&1 &
     clients+=($!)
@@ -513,6 +521,67 @@ test_wrong_arguments_are_refused() {
     has uri "$(redis module load "$folder/weft_redis.so" nonsense 2>&1)" ERR
     has setting "$(redis module load "$folder/weft_redis.so" "$uri" no-setting 2>&1)" ERR
     expect right "$(redis module load "$folder/weft_redis.so" "$uri")" OK
+}
+
+test_an_address_that_is_taken_is_refused() {
+    begin tcp://127.0.0.1:0
+    taken=$uri first=$server
+    begin
+    trap 'kill -9 $first $server 2>/dev/null || true' EXIT
+    expect unload "$(redis module unload weft)" OK
+    has load "$(redis module load "$folder/weft_redis.so" "$taken" 2>&1)" ERR
+    expect alive "$(redis ping)" PONG
+    has log "$(cat "$folder/log")" WEFT_ERR_EXISTS
+    expect again "$(redis module load "$folder/weft_redis.so" tcp://127.0.0.1:0)" OK
+}
+
+# without_memory: of the module's own calls of the functions that the file "$scratch/fails" names, none finds memory.
+without_memory() {
+    needs gcc
+    cat >"$scratch/double.c" <<'C'
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+static bool fails(const char *name, const void *caller) {
+    Dl_info info;
+    char named[16] = "";
+    if (!dladdr(caller, &info) || !strstr(info.dli_fname, "/weft_redis.so")) return false;
+    FILE *file = fopen(getenv("FAILS"), "r");
+    if (file) fscanf(file, "%15s", named), fclose(file);
+    return strcmp(name, named) == 0;
+}
+#define DOUBLE(name, parameters, ...) \
+    void *name parameters { \
+        static void *(*next) parameters; \
+        if (!next) next = dlsym(RTLD_NEXT, #name); \
+        return fails(#name, __builtin_return_address(0)) ? NULL : next(__VA_ARGS__); \
+    }
+DOUBLE(malloc, (size_t size), size)
+DOUBLE(calloc, (size_t n, size_t size), n, size)
+C
+    gcc -O1 -w -shared -fPIC -o "$scratch/double.so" "$scratch/double.c" -ldl
+    export FAILS=$scratch/fails
+    rm -f "$FAILS"
+    LD_PRELOAD=$scratch/double.so${LD_PRELOAD:+:$LD_PRELOAD} begin tcp://127.0.0.1:0
+    redis set a value >/dev/null
+}
+
+test_a_client_without_memory_for_it_is_closed() {
+    without_memory
+    echo calloc >"$FAILS"
+    expect get "$(weft get a || true)" WEFT_ERR_PEER_CLOSED
+    rm "$FAILS"
+    expect again "$(weft get a)" value
+}
+test_a_client_without_memory_for_its_reply_is_closed() {
+    without_memory
+    echo malloc >"$FAILS"
+    expect get "$(weft get a || true)" WEFT_ERR_PEER_CLOSED
+    rm "$FAILS"
+    expect again "$(weft get a)" value
 }
 
 run_tests
