@@ -13,7 +13,7 @@ struct message {
     struct state *state;
     PyObject *header;
     size_t len;
-    bool eager;
+    bool eager, queued;
 };
 
 static PyObject *message_of(struct worker *worker, weft_am_t *am) {
@@ -34,18 +34,31 @@ static void message_over(struct message *m) {
     Py_CLEAR(m->worker);
 }
 
+/* The ids that weft/_endpoint.py keeps for the binding begin here. */
+enum { FIRST_OWN_ID = 1021 };
+
+static void call(struct worker *worker, PyObject *fn, PyObject *ep, PyObject *message) {
+    PyObject *result = PyObject_CallFunctionObjArgs(fn, ep, message, NULL);
+    if (!result) weft__py_report(worker, fn);
+    Py_XDECREF(result);
+}
+
 static void on_am(weft_ep_t *handle, weft_am_t *am, void *arg) {
     struct handler *handler = arg;
     struct worker *worker = handler->worker;
     PyThreadState *was;
     if (!weft__py_enter(worker, &was)) return;
     weft__py_signals(worker);
-    PyObject *fn = Py_NewRef(handler->fn), *ep = weft__py_ep_of(handle);
-    PyObject *message = message_of(worker, am), *result = NULL;
-    if (message) result = PyObject_CallFunctionObjArgs(fn, ep, message, NULL);
-    if (!result) weft__py_report(worker, fn);
+    PyObject *fn = Py_NewRef(handler->fn), *ep = weft__py_ep_of(worker, handle);
+    PyObject *message = message_of(worker, am);
+    if (!message) {
+        weft__py_report(worker, fn);
+    } else if (handler - worker->handlers < FIRST_OWN_ID) {
+        call(worker, fn, ep, message);
+    } else {
+        weft__py_notify(worker, fn, ep, message);
+    }
     if (message) message_over((struct message *)message);
-    Py_XDECREF(result);
     Py_XDECREF(message);
     Py_DECREF(ep);
     Py_DECREF(fn);
@@ -129,6 +142,34 @@ static PyObject *message_recv(PyObject *self, PyObject *args) {
     return weft__py_posted(r, weft_am_recv(m->am, r->buffers.iovs, r->buffers.n, &op));
 }
 
+/* What was raised, a new reference, or NULL: it is an exit, and stays raised. */
+static PyObject *fetch_error(void) {
+    PyObject *raised = NULL;
+    if (PyErr_ExceptionMatches(PyExc_Exception)) weft__py_keep_raised(&raised);
+    return raised;
+}
+
+/* A signal's handler runs before this or after it, so that a message is received and in the queue,
+ * or neither. */
+static PyObject *message_queue(PyObject *self, PyObject *args) {
+    struct message *m = (struct message *)self;
+    PyObject *queue, *header, *memory, *item;
+    if (!PyArg_ParseTuple(args, "OOO", &queue, &header, &memory)) return NULL;
+    if (m->queued) Py_RETURN_NONE;
+    if (PyExceptionInstance_Check(memory)) {
+        item = Py_NewRef(memory);
+    } else {
+        PyObject *buffer = PyTuple_Pack(1, memory);
+        item = buffer ? message_recv(self, buffer) : NULL;
+        Py_XDECREF(buffer);
+        if (!item) item = fetch_error();
+    }
+    PyObject *result = item ? PyObject_CallMethod(queue, "append", "((OO))", header, item) : NULL;
+    m->queued = result;
+    Py_XDECREF(item);
+    return result;
+}
+
 static PyObject *message_bytes(PyObject *self, PyObject *unused) {
     struct message *m = (struct message *)self;
     if (!m->am) return weft__py_raise(m->state, WEFT_ERR_NOT_FOUND);
@@ -148,6 +189,10 @@ static PyObject *get_eager(PyObject *self, void *unused) {
     return PyBool_FromLong(((struct message *)self)->eager);
 }
 
+static PyObject *get_queued(PyObject *self, void *unused) {
+    return PyBool_FromLong(((struct message *)self)->queued);
+}
+
 static void dealloc(PyObject *self) {
     struct message *m = (struct message *)self;
     Py_XDECREF(m->header);
@@ -159,6 +204,9 @@ static PyMethodDef methods[] = {
     {"post_recv", message_recv, METH_VARARGS,
      "post_recv(buffers, deadline_ms=0) -> the buffers, or a Request that gives them. Within the "
      "handler only."},
+    {"queue", message_queue, METH_VARARGS,
+     "queue(deque, header, memory): appends (header, item), once: the item is post_recv(memory), "
+     "or what that raises, or `memory` if that is an exception."},
     {"bytes", message_bytes, METH_NOARGS,
      "A copy of the payload. UnsupportedError if it waits at its sender (eager is False)."},
     {NULL, NULL, 0, NULL}};
@@ -167,6 +215,7 @@ static PyGetSetDef members[] = {
     {"header", get_header, NULL, "the user header, bytes", NULL},
     {"len", get_len, NULL, "bytes of the payload", NULL},
     {"eager", get_eager, NULL, "whether the payload is here already", NULL},
+    {"queued", get_queued, NULL, "whether `queue` has appended it", NULL},
     {NULL, NULL, NULL, NULL, NULL}};
 
 static PyType_Slot slots[] = {

@@ -172,6 +172,13 @@ PyObject *weft__py_block_around(PyObject *module, PyObject *args, PyObject *kwar
 
 /* ---- the array protocols ---- */
 
+static bool is_as_asked(const Py_buffer *view, int flags) {
+    if (flags & (PyBUF_ANY_CONTIGUOUS & ~PyBUF_STRIDES)) return PyBuffer_IsContiguous(view, 'A');
+    if (flags & (PyBUF_F_CONTIGUOUS & ~PyBUF_STRIDES)) return PyBuffer_IsContiguous(view, 'F');
+    if (flags & (PyBUF_C_CONTIGUOUS & ~PyBUF_STRIDES)) return PyBuffer_IsContiguous(view, 'C');
+    return true;
+}
+
 static int view_of(struct block *b, Py_buffer *view, int flags) {
     *view = (Py_buffer){.buf = b->base,
                         .len = b->len,
@@ -186,9 +193,8 @@ static int view_of(struct block *b, Py_buffer *view, int flags) {
         PyErr_SetString(PyExc_BufferError, "read-only memory");
         return -1;
     }
-    bool in_order = (flags & PyBUF_C_CONTIGUOUS) == PyBUF_C_CONTIGUOUS;
-    if (!contiguous && (in_order || (flags & PyBUF_STRIDES) != PyBUF_STRIDES)) {
-        PyErr_SetString(PyExc_BufferError, "not contiguous");
+    if (!is_as_asked(view, flags) || (!contiguous && (flags & PyBUF_STRIDES) != PyBUF_STRIDES)) {
+        PyErr_SetString(PyExc_BufferError, "not contiguous, or not in that order");
         return -1;
     }
     if (!(flags & PyBUF_FORMAT)) view->format = NULL;

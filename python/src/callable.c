@@ -20,6 +20,7 @@ int weft__py_callable_take(struct callable *all, int number, another_fn another)
     if (!c) c = another(named);
     if (!c) return -1;
     c->taken = true;
+    Py_CLEAR(c->raised); /* of a collective whose wait was given up */
     return c->number;
 }
 

@@ -24,7 +24,7 @@ void weft__py_callable_list(struct callable **all, struct callable *made);
  * function's the same. -1: raised. */
 int weft__py_callable_take(struct callable *all, int number, another_fn another);
 void weft__py_callable_give_back(struct callable *all, int number);
-/* What the function of this number has raised and was not taken: the first exception, a new
+/* What the function of this number has raised since it was taken: the first exception, a new
  * reference. NULL: none. */
 PyObject *weft__py_callable_raised(struct callable *all, int number);
 int weft__py_callables_traverse(struct callable *all, visitproc visit, void *arg);

@@ -160,9 +160,17 @@ struct coll {
     struct child child;
     struct team *team;
     PyObject *keep; /* its memory */
+    int reduction, type;
+    bool taken; /* both, of the team's callables, until it ends */
 };
 
-/* prepare(what, init_flags) -> Collective */
+static void give_back(struct coll *c) {
+    if (c->taken) weft__py_callable_give_back(c->team->reductions, c->reduction);
+    if (c->taken) weft__py_callable_give_back(c->team->datatypes, c->type);
+    c->taken = false;
+}
+
+/* prepare(what, init_flags) -> Collective. It gives back what `take` gave for it. */
 PyObject *weft__py_coll_prepare(PyObject *self, PyObject *args) {
     struct team *t = (struct team *)self;
     struct state *state = t->worker->state;
@@ -182,6 +190,7 @@ PyObject *weft__py_coll_prepare(PyObject *self, PyObject *args) {
     forget(&d);
     if (described && status == WEFT_OK) {
         weft__py_adopt(t->worker, &c->child, (void **)&c->handle);
+        c->reduction = d.what.reduction, c->type = d.what.type, c->taken = true;
         return (PyObject *)c;
     }
     Py_DECREF((PyObject *)c);
@@ -212,6 +221,7 @@ static PyObject *coll_free(PyObject *self, PyObject *unused) {
     if (status < 0) return weft__py_raise(state, status);
     weft__py_disown(c->team->worker, &c->child);
     c->handle = NULL;
+    give_back(c);
     Py_CLEAR(c->keep);
     Py_RETURN_NONE;
 }
@@ -237,6 +247,7 @@ static void coll_dealloc(PyObject *self) {
     struct coll *c = (struct coll *)self;
     PyObject_GC_UnTrack(self);
     Py_XDECREF(c->keep);
+    give_back(c);
     weft__py_end(c->team->worker, &c->child, coll_end, c->team);
     weft__py_free(self);
 }

@@ -20,7 +20,8 @@ struct state {
         *rkey, *team, *view, *coll, *layout, *graph;
     PyObject *make_error;  /* (status, text) -> exception */
     PyObject *find_buffer; /* (object, writable) -> an object with the buffer protocol */
-    PyObject *set_result, *set_exception, *done, *ready, *lost, *gone; /* interned names */
+    PyObject *set_result, *set_exception, *done, *ready, *lost, *gone,
+        *stream_data;    /* interned names */
     struct worker *left; /* by their last reference, on another thread: ends.c */
     atomic_uint n_left;
     atomic_flag leaving; /* held while `left` changes */
@@ -60,6 +61,7 @@ struct worker {
     struct worker *next_left;
     PyObject *raised; /* in a callback, to end the call that drives: weft__py_interrupted */
     bool dead;        /* no callback enters Python any more */
+    bool closes;      /* its regions get no further users; changes with `listing` */
     bool was_closed;
 };
 
@@ -131,6 +133,27 @@ struct request {
 /* The lower half of a count is the count in every version of the stable ABI. */
 static inline uint32_t weft__py_references(PyObject *object) {
     return (uint32_t)Py_REFCNT(object);
+}
+
+/*
+ * A new reference to an object that this thread has found without one, in a place from which the
+ * object's end takes it under a lock that is held here, too. False: its last reference is gone.
+ */
+static inline bool weft__py_try_ref(PyObject *object) {
+#if defined(Py_GIL_DISABLED) && PY_VERSION_HEX >= 0x030E0000
+    return PyUnstable_TryIncRef(object);
+#else
+    if (!weft__py_references(object)) return false;
+    Py_INCREF(object);
+    return true;
+#endif
+}
+
+/* Before another thread can see an object for which that is called. */
+static inline void weft__py_enable_try_ref(PyObject *object) {
+#if defined(Py_GIL_DISABLED) && PY_VERSION_HEX >= 0x030E0000
+    PyUnstable_EnableTryIncRef(object);
+#endif
 }
 
 /* ---- module.c ---- */
@@ -210,8 +233,27 @@ void weft__py_leave(struct worker *worker, PyThreadState *was);
  * signal raises, KeyboardInterrupt and SystemExit.
  */
 void weft__py_signals(struct worker *worker); /* runs the handlers of signals that have come */
+/* Whether the exception is KeyboardInterrupt or SystemExit: then *kept_p has it, unless it holds an
+ * earlier one, and none is set. */
+bool weft__py_keep_exit(PyObject **kept_p);
+/* The same, for the call that drives the worker. */
+bool weft__py_keeps_exit(struct worker *worker);
 /* Reports the exception of a callback, of this object: kept to be raised, or unraisable. */
 void weft__py_report(struct worker *worker, PyObject *of);
+/*
+ * Calls a function of the binding's own with up to two arguments, and reports what it raises. One
+ * that an exit has ended half way is called again: it does what is left to do.
+ */
+void weft__py_notify(struct worker *worker, PyObject *fn, PyObject *one, PyObject *other);
+/* The same of a method, with one argument or NULL. */
+void weft__py_notify_object(struct worker *worker, PyObject *object, PyObject *name,
+                            PyObject *argument);
+/*
+ * Takes what a function of the program has raised within an operation: *kept_p is the operation's
+ * failure, unless it holds an earlier one. An exit is the driving call's, and the failure is
+ * CancelledError.
+ */
+void weft__py_keep_failure(struct worker *worker, PyObject **kept_p);
 int weft__py_interrupted(struct worker *worker);           /* -1: one was kept, and is raised */
 int weft__py_turn(struct worker *worker, unsigned budget); /* weft_worker_progress */
 int weft__py_wait(struct worker *worker, int timeout_ms);  /* weft_worker_wait */
@@ -250,7 +292,7 @@ void weft__py_take_left(struct state *state);
 
 /* ---- endpoint.c ---- */
 PyObject *weft__py_ep_new(struct worker *worker, weft_ep_t *handle);
-PyObject *weft__py_ep_of(weft_ep_t *handle); /* a new reference, or None */
+PyObject *weft__py_ep_of(struct worker *worker, weft_ep_t *handle); /* a new reference, or None */
 void weft__py_call_endpoint(struct worker *worker, weft_ep_t *handle, PyObject *const *fn_p);
 void weft__py_on_ready(weft_ep_t *handle, void *worker);
 void weft__py_on_lost(weft_ep_t *handle, weft_status_t status, void *worker);

@@ -23,19 +23,21 @@ static bool find_layout(struct move *m, void *elements, size_t count, int access
 static weft_status_t start(void *elements, size_t count, int receives, void **state_p,
                            size_t *len_p) {
     struct datatype *type = *state_p;
+    struct worker *worker = type->call.team->worker;
     PyThreadState *was;
     struct move *m = calloc(1, sizeof *m);
     if (!m) return WEFT_ERR_NO_MEMORY;
     m->type = type;
-    bool enters = weft__py_enter(type->call.team->worker, &was);
+    bool enters = weft__py_enter(worker, &was);
+    if (enters) weft__py_signals(worker);
     if (!enters || !find_layout(m, elements, count, receives ? PyBUF_WRITE : PyBUF_READ)) {
-        if (enters) weft__py_keep_raised(&type->call.raised);
+        if (enters) weft__py_keep_failure(worker, &type->call.raised);
         if (enters) weft__py_end_view(m->memory);
-        if (enters) weft__py_leave(type->call.team->worker, was);
+        if (enters) weft__py_leave(worker, was);
         free(m);
         return WEFT_ERR_CANCELLED;
     }
-    weft__py_leave(type->call.team->worker, was);
+    weft__py_leave(worker, was);
     *state_p = m;
     *len_p = count * type->size;
     return WEFT_OK;
@@ -46,8 +48,9 @@ static weft_status_t move(struct move *m, const char *name, size_t offset, void 
     struct team *t = m->type->call.team;
     PyThreadState *was;
     if (!weft__py_enter(t->worker, &was)) return WEFT_ERR_CANCELLED;
+    weft__py_signals(t->worker);
     int failed = weft__py_move(m->layout, name, offset, bytes, len, access);
-    if (failed) weft__py_keep_raised(&m->type->call.raised);
+    if (failed) weft__py_keep_failure(t->worker, &m->type->call.raised);
     weft__py_leave(t->worker, was);
     return failed ? WEFT_ERR_CANCELLED : WEFT_OK;
 }

@@ -7,11 +7,13 @@
 static char orphan;
 
 /* An object that ends calls its weak references first; who calls the library there must not get it
- * back. */
-PyObject *weft__py_ep_of(weft_ep_t *handle) {
+ * back. Another thread may end it during the call. */
+PyObject *weft__py_ep_of(struct worker *worker, weft_ep_t *handle) {
+    weft__py_lock_lists(worker);
     void *user = handle ? weft_ep_user(handle) : NULL;
-    bool lives = user && user != &orphan && weft__py_references(user);
-    return Py_NewRef(lives ? (PyObject *)user : Py_None);
+    bool lives = user && user != &orphan && weft__py_try_ref(user);
+    weft__py_unlock_lists(worker);
+    return lives ? (PyObject *)user : Py_NewRef(Py_None);
 }
 
 void weft__py_on_ready(weft_ep_t *handle, void *arg) {
@@ -19,12 +21,8 @@ void weft__py_on_ready(weft_ep_t *handle, void *arg) {
     PyThreadState *was;
     if (!weft__py_enter(worker, &was)) return;
     weft__py_signals(worker);
-    PyObject *ep = weft__py_ep_of(handle), *result = NULL;
-    if (ep != Py_None) {
-        result = PyObject_CallMethodObjArgs(ep, worker->state->ready, NULL);
-        if (!result) weft__py_report(worker, ep);
-    }
-    Py_XDECREF(result);
+    PyObject *ep = weft__py_ep_of(worker, handle);
+    if (ep != Py_None) weft__py_notify_object(worker, ep, worker->state->ready, NULL);
     Py_DECREF(ep);
     weft__py_leave(worker, was);
 }
@@ -44,13 +42,16 @@ void weft__py_on_lost(weft_ep_t *handle, weft_status_t status, void *arg) {
         return;
     }
     weft__py_signals(worker);
-    PyObject *ep = weft__py_ep_of(handle);
+    PyObject *ep = weft__py_ep_of(worker, handle);
     if (ep != Py_None) {
-        PyObject *exception = weft__py_exception(worker->state, status, why), *result = NULL;
-        if (exception)
-            result = PyObject_CallMethodObjArgs(ep, worker->state->lost, exception, NULL);
-        if (!result) weft__py_report(worker, ep);
-        Py_XDECREF(result);
+        PyObject *exception = weft__py_exception(worker->state, status, why);
+        if (!exception && weft__py_keeps_exit(worker)) /* a signal came within it */
+            exception = weft__py_exception(worker->state, status, why);
+        if (exception) {
+            weft__py_notify_object(worker, ep, worker->state->lost, exception);
+        } else {
+            weft__py_report(worker, ep);
+        }
         Py_XDECREF(exception);
     }
     Py_DECREF(ep);
@@ -65,12 +66,12 @@ void weft__py_call_endpoint(struct worker *worker, weft_ep_t *handle, PyObject *
     if (worker->ending) return; /* which ends it */
     if (!weft__py_enter(worker, &was)) return;
     weft__py_signals(worker);
-    PyObject *ep = weft__py_ep_new(worker, handle), *fn = *fn_p, *result = NULL;
+    PyObject *ep = weft__py_ep_new(worker, handle), *fn = *fn_p;
     Py_XINCREF(fn); /* it may take itself away */
-    if (ep && fn) result = PyObject_CallFunctionObjArgs(fn, ep, NULL);
+    if (ep && fn) weft__py_notify(worker, fn, ep, NULL);
     if (PyErr_Occurred()) weft__py_report(worker, fn);
+    if (!ep) weft_ep_close(handle, WEFT_CLOSE_ABORT, NULL);
     Py_XDECREF(fn);
-    Py_XDECREF(result);
     Py_XDECREF(ep);
     weft__py_leave(worker, was);
 }
@@ -83,6 +84,7 @@ PyObject *weft__py_ep_new(struct worker *worker, weft_ep_t *handle) {
     self->worker = (struct worker *)Py_NewRef((PyObject *)worker);
     self->handle = handle;
     self->child.is_ep = true;
+    weft__py_enable_try_ref((PyObject *)self);
     weft__py_adopt(worker, &self->child, (void **)&self->handle);
     weft_ep_set_user(handle, self);
     return (PyObject *)self;
@@ -120,10 +122,18 @@ static void end(struct worker *unused, void *handle, void *arg) {
     if (handle) weft_ep_close(handle, WEFT_CLOSE_FLUSH, NULL);
 }
 
+/* No thread that looks the endpoint up finds the object any more. */
+static void leave(struct ep *ep) {
+    if (!ep->worker) return;
+    weft__py_lock_lists(ep->worker);
+    if (is_open(ep) && !ep->worker->dead) weft_ep_set_user(ep->handle, ep->team ? NULL : &orphan);
+    weft__py_unlock_lists(ep->worker);
+}
+
 static void dealloc(PyObject *self) {
     struct ep *ep = (struct ep *)self;
     PyObject_GC_UnTrack(self);
-    if (is_open(ep) && !ep->worker->dead) weft_ep_set_user(ep->handle, ep->team ? NULL : &orphan);
+    leave(ep);
     if (ep->team) {
         weft__py_disown(ep->worker, &ep->child);
     } else if (ep->worker) {

@@ -138,7 +138,7 @@ PyObject *weft__py_exchange(PyObject *module, PyObject *object) {
     if (from->from_object(object, &v) != 0) return NULL;
     struct device device = v->tensor.device;
     if (!is_host(device) && from->work_stream(device.type, device.id, &stream) != 0) {
-        v->deleter(v);
+        if (v->deleter) v->deleter(v);
         return NULL;
     }
     PyObject *block = weft__py_block_of_versioned(state, v);

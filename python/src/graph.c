@@ -20,6 +20,8 @@ struct graph {
     struct state *state;
     struct team *team; /* NULL: of this process alone */
     PyObject *on_progress;
+    PyObject *interrupt;  /* an exit on the thread of run_wait, which raises it: see keep_exit */
+    unsigned long waiter; /* that thread, while it waits */
     struct task **task;
     uint32_t n_tasks;
     bool running;
@@ -60,6 +62,17 @@ static int take_bytes(struct task *t, weft_task_call_t *call, PyObject *result) 
     return 0;
 }
 
+static void cancel(struct graph *g);
+
+/* What ends the program, and no try of a task takes: the thread of run_wait runs the handlers of
+ * signals, too. It skips what has not begun. False: it is none, or of another thread. */
+static bool keep_exit(struct graph *g) {
+    if (g->waiter != PyThread_get_thread_ident() || !weft__py_keep_exit(&g->interrupt))
+        return false;
+    cancel(g);
+    return true;
+}
+
 static weft_status_t run_task(weft_task_call_t *call) {
     struct task *t = call->arg;
     PyGILState_STATE lock = PyGILState_Ensure();
@@ -71,7 +84,7 @@ static weft_status_t run_task(weft_task_call_t *call) {
     if (result && t->graph->team && take_bytes(t, call, result) < 0) Py_CLEAR(result);
     if (!result) {
         Py_CLEAR(t->raised); /* of an earlier try */
-        weft__py_keep_raised(&t->raised);
+        if (!keep_exit(t->graph)) weft__py_keep_raised(&t->raised);
     } else if (t->graph->team) {
         Py_DECREF(result);
     } else {
@@ -85,18 +98,50 @@ static void on_progress(uint32_t done, uint32_t total, void *arg) {
     struct graph *g = arg;
     PyGILState_STATE lock = PyGILState_Ensure();
     PyObject *result = PyObject_CallFunction(g->on_progress, "II", done, total);
-    if (!result) PyErr_WriteUnraisable(g->on_progress);
+    if (!result && !keep_exit(g)) PyErr_WriteUnraisable(g->on_progress);
     Py_XDECREF(result);
     PyGILState_Release(lock);
 }
 
 /* ---- life ---- */
 
+/* Another thread may drop one of the list at the same time: see leave_to_owner. */
 static void enlist(struct graph *g, struct worker *w) {
+    weft__py_enable_try_ref((PyObject *)g);
+    weft__py_lock_lists(w);
     g->next = w->graphs;
     g->prev = &w->graphs;
     if (g->next) g->next->prev = &g->next;
     w->graphs = g;
+    weft__py_unlock_lists(w);
+}
+
+static void unlist(struct graph *g) {
+    if (!g->team) return;
+    weft__py_lock_lists(g->team->worker);
+    if (g->prev) *g->prev = g->next;
+    if (g->prev && g->next) g->next->prev = g->prev;
+    g->prev = NULL;
+    weft__py_unlock_lists(g->team->worker);
+}
+
+static bool is_of(const struct graph *g, const struct team *team, bool left) {
+    return (!team || g->team == team) && (!left || g->is_left);
+}
+
+/* A new reference to one of the list: of a team, or of any; left: to its worker. NULL: none. It is
+ * waited for that a thread that drops one has left it to the worker. */
+static struct graph *find(struct worker *w, const struct team *team, bool left) {
+    for (;;) {
+        weft__py_lock_lists(w);
+        struct graph *g = w->graphs;
+        while (g && !is_of(g, team, left)) g = g->next;
+        bool goes = g && !weft__py_try_ref((PyObject *)g);
+        weft__py_unlock_lists(w);
+        if (!goes) return g;
+        Py_BEGIN_ALLOW_THREADS sched_yield();
+        Py_END_ALLOW_THREADS
+    }
 }
 
 static void lock(struct graph *g) {
@@ -106,16 +151,18 @@ static void unlock(struct graph *g) {
     atomic_flag_clear_explicit(&g->cancels, memory_order_release);
 }
 
+static void cancel(struct graph *g) {
+    lock(g);
+    if (g->handle) weft_graph_cancel(g->handle);
+    unlock(g);
+}
+
 static weft_graph_t *take_handle(struct graph *g) {
     lock(g);
     weft_graph_t *handle = g->handle;
     g->handle = NULL;
     unlock(g);
-    if (g->prev) {
-        *g->prev = g->next;
-        if (g->next) g->next->prev = g->prev;
-        g->prev = NULL;
-    }
+    unlist(g);
     return handle;
 }
 
@@ -182,18 +229,10 @@ static void destroy_running(weft_graph_t *handle, struct worker *w) {
 
 static void destroy(struct graph *g);
 
-static void destroy_held(struct graph *g) {
-    Py_INCREF((PyObject *)g);
-    destroy(g); /* which may call the program */
-    Py_DECREF((PyObject *)g);
-}
-
 void weft__py_graphs_drop(struct worker *w) {
-    for (struct graph *g = w->graphs, *next; g; g = next) {
-        next = g->next;
-        if (!g->is_left) continue;
-        destroy_held(g);
-        next = w->graphs;
+    for (struct graph *g; (g = find(w, NULL, true)) != NULL;) {
+        destroy(g); /* which may call the program */
+        Py_DECREF((PyObject *)g);
     }
 }
 
@@ -262,22 +301,22 @@ static PyObject *graph_destroy(PyObject *self, PyObject *unused) {
         if (w->turning) return weft__py_raise(g->state, WEFT_ERR_BUSY);
     }
     destroy(g);
+    if (g->team && weft__py_is_owner(g->team->worker) && !g->team->worker->turning &&
+        weft__py_interrupted(g->team->worker) < 0) /* it may have driven the worker */
+        return NULL;
     Py_RETURN_NONE;
 }
 
 int weft__py_graphs_end(struct worker *w, const struct team *team) {
-    struct graph *g = w->graphs;
-    while (g) {
-        if (team && g->team != team) {
-            g = g->next;
-            continue;
-        }
-        if (g->running && w->turning) {
+    for (struct graph *g; (g = find(w, team, false)) != NULL;) {
+        bool runs = g->running && w->turning;
+        if (runs) {
             weft__py_raise_text(g->state, WEFT_ERR_BUSY, "a graph of the team runs");
-            return -1;
+        } else {
+            destroy(g);
         }
-        destroy_held(g);
-        g = w->graphs;
+        Py_DECREF((PyObject *)g);
+        if (runs) return -1;
     }
     return 0;
 }
@@ -441,16 +480,20 @@ static PyObject *graph_run_wait(PyObject *self, PyObject *args) {
     if (begin(g, deadline_ms) < 0) return NULL;
     drop_results(g);
     weft_status_t status;
+    g->waiter = PyThread_get_thread_ident();
     Py_BEGIN_ALLOW_THREADS status = weft_graph_run_wait(g->handle);
     Py_END_ALLOW_THREADS g->running = false;
-    return weft__py_checked(g->state, status);
+    g->waiter = 0;
+    PyObject *interrupt = g->interrupt;
+    g->interrupt = NULL;
+    if (!interrupt) return weft__py_checked(g->state, status);
+    PyErr_SetObject((PyObject *)Py_TYPE(interrupt), interrupt);
+    Py_DECREF(interrupt);
+    return NULL;
 }
 
 static PyObject *graph_cancel(PyObject *self, PyObject *unused) {
-    struct graph *g = (struct graph *)self;
-    lock(g);
-    if (g->handle) weft_graph_cancel(g->handle);
-    unlock(g);
+    cancel((struct graph *)self);
     Py_RETURN_NONE;
 }
 

@@ -22,8 +22,9 @@ static weft_status_t move(struct buffers *b, const char *name, size_t offset, vo
     struct request *r = request_of(b);
     PyThreadState *was;
     if (r->raised || !weft__py_enter(b->worker, &was)) return WEFT_ERR_CANCELLED;
+    weft__py_signals(b->worker);
     int failed = weft__py_move(b->stand_in, name, offset, memory, len, access);
-    if (failed) weft__py_keep_raised(&r->raised); /* the first is the failure */
+    if (failed) weft__py_keep_failure(b->worker, &r->raised); /* the first is the failure */
     weft__py_leave(b->worker, was);
     return failed ? WEFT_ERR_CANCELLED : WEFT_OK;
 }

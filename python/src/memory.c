@@ -15,6 +15,7 @@ struct memory {
     weft_mem_info_t info;
     struct request *ending; /* its release, in progress */
     atomic_size_t exports;  /* any thread */
+    bool closes;            /* it gets no further users; changes with the worker's lists */
     bool of_device;
 };
 
@@ -112,25 +113,34 @@ static void released(struct request *request) {
     m->ending = NULL;
 }
 
+/* False: it is in use. Another thread may ask for its buffer at any moment. */
+static bool ends_use(struct memory *m) {
+    weft__py_lock_lists(m->worker);
+    m->closes = !m->exports;
+    weft__py_unlock_lists(m->worker);
+    return m->closes;
+}
+
 /* The program's buffer goes with the object, once the request that keeps it is over. No cancel and
  * no deadline ends that request before no peer can reach the buffer. */
 static PyObject *memory_release(PyObject *self, PyObject *unused) {
     struct memory *m = (struct memory *)self;
     if (!m->handle) Py_RETURN_NONE;
     if (m->ending) return Py_NewRef((PyObject *)m->ending);
-    if (m->exports) {
+    struct request *r = weft__py_request(m->worker, GIVES_NONE);
+    if (!r) return NULL;
+    if (!ends_use(m)) {
+        weft__py_dropped(r);
         PyErr_SetString(PyExc_BufferError, "arrays or views of this memory are still in use");
         return NULL;
     }
-    struct request *r = weft__py_request(m->worker, GIVES_NONE);
-    if (!r) return NULL;
     r->keep = Py_NewRef(self);
     r->over = released;
     weft_op_t op = weft__py_op(r, 0, 0);
     op.request_p = NULL;
     weft_status_t status = weft_mem_release(m->handle, &op);
     if (status == WEFT_IN_PROGRESS) m->ending = r;
-    if (status < 0) r->over = NULL;
+    if (status < 0) r->over = NULL, m->closes = false;
     return weft__py_posted(r, status);
 }
 
@@ -184,28 +194,39 @@ static PyObject *memory_describe(PyObject *self, PyObject *unused) {
                          m->info.epoch, "n_peers", m->info.n_peers);
 }
 
-/* Memory that is about to go, with its region or its worker, gets no further users. */
-static int get_buffer(PyObject *self, Py_buffer *view, int flags) {
-    struct memory *m = (struct memory *)self;
-    if (!m->handle || m->ending || m->worker->ending) {
-        weft__py_raise(m->worker->state, WEFT_ERR_CLOSED);
-        return -1;
+static bool begin_use(struct memory *m) {
+    struct worker *w = m->worker;
+    weft__py_lock_lists(w);
+    bool begins = m->handle && !m->ending && !m->closes && !w->ending && !w->closes;
+    if (begins) {
+        m->exports++;
+        w->exports++;
     }
-    if (m->of_device) {
-        PyErr_SetString(PyExc_BufferError, "memory of a GPU: use the array that was registered");
-        return -1;
-    }
-    int readonly = m->after && m->after->view.readonly;
-    if (PyBuffer_FillInfo(view, self, m->info.base, m->info.len, readonly, flags) < 0) return -1;
-    m->exports++;
-    m->worker->exports++;
-    return 0;
+    weft__py_unlock_lists(w);
+    return begins;
 }
 
 static void release_buffer(PyObject *self, Py_buffer *view) {
     struct memory *m = (struct memory *)self;
     m->exports--;
     m->worker->exports--;
+}
+
+/* Memory that is about to go, with its region or its worker, gets no further users. */
+static int get_buffer(PyObject *self, Py_buffer *view, int flags) {
+    struct memory *m = (struct memory *)self;
+    if (m->of_device) {
+        PyErr_SetString(PyExc_BufferError, "memory of a GPU: use the array that was registered");
+        return -1;
+    }
+    if (!begin_use(m)) {
+        weft__py_raise(m->worker->state, WEFT_ERR_CLOSED);
+        return -1;
+    }
+    int readonly = m->after && m->after->view.readonly;
+    int failed = PyBuffer_FillInfo(view, self, m->info.base, m->info.len, readonly, flags);
+    if (failed) release_buffer(self, NULL);
+    return failed;
 }
 
 static Py_ssize_t length(PyObject *self) {

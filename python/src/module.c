@@ -81,7 +81,10 @@ static int add_names(struct state *s) {
     s->ready = PyUnicode_InternFromString("_ready");
     s->lost = PyUnicode_InternFromString("_lost");
     s->gone = PyUnicode_InternFromString("_gone");
-    return s->set_result && s->set_exception && s->done && s->ready && s->lost && s->gone ? 0 : -1;
+    s->stream_data = PyUnicode_InternFromString("_stream_data");
+    bool made = s->set_result && s->set_exception && s->done && s->ready && s->lost && s->gone &&
+                s->stream_data;
+    return made ? 0 : -1;
 }
 
 /* The statuses, as ((number, name, sentence, hint), …). */
@@ -155,7 +158,18 @@ static PyObject *pack(PyObject *module, PyObject *args) {
     return bytes;
 }
 
+/* unraisable(exception, of): what a handler has raised where it is not its caller's. */
+static PyObject *unraisable(PyObject *module, PyObject *args) {
+    PyObject *exception, *of;
+    if (!PyArg_ParseTuple(args, "O!O", PyExc_BaseException, &exception, &of)) return NULL;
+    PyErr_SetObject((PyObject *)Py_TYPE(exception), exception);
+    PyErr_WriteUnraisable(of);
+    Py_RETURN_NONE;
+}
+
 static PyMethodDef methods[] = {
+    {"unraisable", unraisable, METH_VARARGS,
+     "unraisable(exception, of): hands the exception of a handler to sys.unraisablehook."},
     {"setup", setup, METH_VARARGS, NULL},
     {"pack", pack, METH_VARARGS, "pack(buffers) -> bytes: what a send of them would send."},
     {"log_route", weft__py_log_route, METH_VARARGS,

@@ -13,8 +13,10 @@ static PyObject *view_of(const void *memory, size_t len, bool writes) {
 
 static void reduce(void *to, const void *left, const void *right, size_t count, void *arg) {
     struct reduction *r = arg;
+    struct worker *worker = r->call.team->worker;
     PyThreadState *was;
-    if (!weft__py_enter(r->call.team->worker, &was)) return;
+    if (!weft__py_enter(worker, &was)) return;
+    weft__py_signals(worker);
     /* `to` may be an operand, which the function must be able to read until it has ended. */
     size_t len = count * r->size;
     PyObject *result = PyBytes_FromStringAndSize(NULL, len);
@@ -27,12 +29,12 @@ static void reduce(void *to, const void *left, const void *right, size_t count, 
     if (done) {
         memcpy(to, PyBytes_AsString(result), len);
     } else {
-        weft__py_keep_raised(&r->call.raised);
+        weft__py_keep_failure(worker, &r->call.raised);
     }
     for (int i = 0; i < 3; i++) weft__py_end_view(views[i]);
     Py_XDECREF(done);
     Py_XDECREF(result);
-    weft__py_leave(r->call.team->worker, was);
+    weft__py_leave(worker, was);
 }
 
 static struct callable *make(const struct reduction *like) {

@@ -143,8 +143,8 @@ PyObject *weft__py_posted(struct request *r, weft_status_t status) {
     if (status == WEFT_IN_PROGRESS) {
         Py_INCREF((PyObject *)r); /* the library's */
         if (r->worker->polls && !r->worker->turning) return polled(r);
-        /* What ended within the call is reported as all else is: by the next turn. */
-        if (r->status != WEFT_IN_PROGRESS) weft_worker_wake(r->worker->handle);
+        /* What ended within the call, and an exit, is reported as all else is: by the next turn. */
+        if (r->status != WEFT_IN_PROGRESS || r->worker->raised) weft_worker_wake(r->worker->handle);
         return (PyObject *)r;
     }
     PyObject *value = NULL;
@@ -159,6 +159,7 @@ PyObject *weft__py_posted(struct request *r, weft_status_t status) {
         free(r->why);
         r->why = NULL;
     }
+    if (!r->worker->turning && weft__py_interrupted(r->worker) < 0) Py_CLEAR(value);
     weft__py_dropped(r);
     return value;
 }
@@ -193,15 +194,24 @@ static bool is_done(struct worker *worker, PyObject *future) {
     return is_true;
 }
 
-/* Signals run their handlers before the future's code, which they would interrupt. One that comes
- * later may, and then its method is called again. */
+/* What the future gets, NULL and an error. The class of a failure is made by code of Python. */
+static PyObject *outcome_of(struct request *r) {
+    return r->status < 0 ? failure_of(r) : value_of(r);
+}
+
+/*
+ * Signals run their handlers before code of Python, which they would interrupt. One that comes
+ * later may. What its handler raises then is the driving call's, as the future may have no reader,
+ * and the code is called again.
+ */
 static void resolve(struct request *r, PyObject *future) {
     struct worker *worker = r->worker;
     struct state *state = worker->state;
     weft__py_signals(worker);
     if (is_done(worker, future)) return;
     PyObject *method = r->status < 0 ? state->set_exception : state->set_result;
-    PyObject *value = r->status < 0 ? failure_of(r) : value_of(r), *result = NULL;
+    PyObject *value = outcome_of(r), *result = NULL;
+    if (!value && weft__py_keeps_exit(worker)) value = outcome_of(r);
     if (value) result = PyObject_CallMethodObjArgs(future, method, value, NULL);
     if (!value) result = fail(state, future);
     if (value && !result) {
@@ -218,10 +228,7 @@ Py_ssize_t weft__py_deliver(struct worker *worker) {
     Py_ssize_t n = 0;
     if (!worker->handle && !worker->was_closed && !worker->dead) {
         worker->was_closed = true;
-        PyObject *result =
-            PyObject_CallMethodObjArgs((PyObject *)worker, worker->state->gone, NULL);
-        if (!result) weft__py_report(worker, (PyObject *)worker);
-        Py_XDECREF(result);
+        weft__py_notify_object(worker, (PyObject *)worker, worker->state->gone, NULL);
     }
     while (worker->first) {
         struct request *r = worker->first;

@@ -49,12 +49,8 @@ static void on_data(weft_ep_t *handle, void *arg) {
     PyThreadState *was;
     if (!weft__py_enter(worker, &was)) return;
     weft__py_signals(worker);
-    PyObject *ep = weft__py_ep_of(handle), *result = NULL;
-    if (ep != Py_None) {
-        result = PyObject_CallMethod(ep, "_stream_data", NULL);
-        if (!result) weft__py_report(worker, ep);
-    }
-    Py_XDECREF(result);
+    PyObject *ep = weft__py_ep_of(worker, handle);
+    if (ep != Py_None) weft__py_notify_object(worker, ep, worker->state->stream_data, NULL);
     Py_DECREF(ep);
     weft__py_leave(worker, was);
 }

@@ -57,7 +57,7 @@ static PyObject *worker_probe(PyObject *self, PyObject *args) {
     if (status == WEFT_ERR_NOT_FOUND) Py_RETURN_NONE;
     if (status < 0) return weft__py_raise(w->state, status);
     return Py_BuildValue("(nKN)", (Py_ssize_t)info.len, (unsigned long long)info.tag,
-                         weft__py_ep_of(info.ep));
+                         weft__py_ep_of(w, info.ep));
 }
 
 /* ---- a message that was taken ---- */

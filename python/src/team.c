@@ -38,6 +38,7 @@ static weft_status_t allgather(void *arg, weft_worker_t *worker, const void *min
     const weft_exchange_t *described = PyCapsule_GetContext(arg);
     PyThreadState *was;
     if (!weft__py_enter(x->worker, &was)) return WEFT_ERR_CLOSED;
+    weft__py_signals(x->worker);
     x->all = all, x->len = len * described->size, x->done = done, x->done_arg = done_arg;
     PyObject *end = PyCFunction_New(&finish_method, arg);
     PyObject *bytes = PyBytes_FromStringAndSize(mine, len), *result = NULL;
@@ -203,7 +204,7 @@ static PyObject *team_close(PyObject *self, PyObject *unused) {
     struct team *t = (struct team *)self;
     if (t->ending) return Py_NewRef((PyObject *)t->ending);
     if (!live_team(t) || t->borrowed) Py_RETURN_NONE;
-    if (weft__py_graphs_end(t->worker, t) < 0) return NULL;
+    if (weft__py_own(t->worker) < 0 || weft__py_graphs_end(t->worker, t) < 0) return NULL;
     if (!live_team(t)) Py_RETURN_NONE; /* a callback of a graph has closed it */
     struct request *r = weft__py_request(t->worker, GIVES_NONE);
     if (!r) return NULL;

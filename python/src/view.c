@@ -84,7 +84,7 @@ static PyObject *view_release(PyObject *self, PyObject *unused) {
     struct view *v = (struct view *)self;
     if (v->ending) return Py_NewRef((PyObject *)v->ending);
     if (!live(v)) Py_RETURN_NONE;
-    if (weft__py_graphs_end(v->worker, v->team) < 0) return NULL;
+    if (weft__py_own(v->worker) < 0 || weft__py_graphs_end(v->worker, v->team) < 0) return NULL;
     if (!live(v)) Py_RETURN_NONE; /* a callback of a graph has released it */
     struct request *r = weft__py_request(v->worker, GIVES_NONE);
     if (!r) return NULL;
@@ -197,6 +197,7 @@ static weft_status_t run(weft_finalizer_t *unused, void *arg) {
         PyGILState_Release(held);
         return WEFT_ERR_CANCELLED;
     }
+    weft__py_signals(w);
     PyObject *fn = end_finalizer(f);
     PyObject *result = fn ? PyObject_CallFunctionObjArgs(fn, NULL) : NULL;
     if (fn && !result) weft__py_report(w, fn);

@@ -28,12 +28,62 @@ void weft__py_signals(struct worker *worker) {
     if (PyErr_CheckSignals() < 0) weft__py_keep_raised(&worker->raised);
 }
 
+bool weft__py_keep_exit(PyObject **kept_p) {
+    if (!PyErr_ExceptionMatches(PyExc_KeyboardInterrupt) &&
+        !PyErr_ExceptionMatches(PyExc_SystemExit)) {
+        return false;
+    }
+    weft__py_keep_raised(kept_p);
+    return true;
+}
+
+bool weft__py_keeps_exit(struct worker *worker) {
+    return weft__py_keep_exit(&worker->raised);
+}
+
 void weft__py_report(struct worker *worker, PyObject *of) {
-    if (PyErr_ExceptionMatches(PyExc_KeyboardInterrupt) ||
-        PyErr_ExceptionMatches(PyExc_SystemExit)) {
-        weft__py_keep_raised(&worker->raised);
+    if (!weft__py_keeps_exit(worker)) PyErr_WriteUnraisable(of);
+}
+
+/* How often one is called: a timer whose handler raises each time ends none of them for good. */
+enum { TRIES = 100 };
+
+static void notify(struct worker *worker, PyObject *of, PyObject *fn, PyObject *one,
+                   PyObject *other) {
+    PyObject *result = NULL;
+    for (int i = 0; i < TRIES && !result; i++) {
+        result = PyObject_CallFunctionObjArgs(fn, one, other, NULL);
+        if (!result && !weft__py_keeps_exit(worker)) break;
+    }
+    if (PyErr_Occurred()) PyErr_WriteUnraisable(of);
+    Py_XDECREF(result);
+}
+
+void weft__py_notify(struct worker *worker, PyObject *fn, PyObject *one, PyObject *other) {
+    notify(worker, fn, fn, one, other);
+}
+
+void weft__py_notify_object(struct worker *worker, PyObject *object, PyObject *name,
+                            PyObject *argument) {
+    PyObject *method = PyObject_GetAttr(object, name);
+    if (method) {
+        notify(worker, object, method, argument, NULL);
+        Py_DECREF(method);
     } else {
-        PyErr_WriteUnraisable(of);
+        weft__py_report(worker, object);
+    }
+}
+
+void weft__py_keep_failure(struct worker *worker, PyObject **kept_p) {
+    PyObject *failure = NULL;
+    for (int i = 0; i < TRIES && !failure && weft__py_keeps_exit(worker); i++)
+        failure = weft__py_exception(worker->state, WEFT_ERR_CANCELLED, NULL);
+    if (!failure) {
+        weft__py_keep_raised(kept_p);
+    } else if (*kept_p) {
+        Py_DECREF(failure);
+    } else {
+        *kept_p = failure;
     }
 }
 
@@ -273,20 +323,34 @@ static PyObject *worker_address(PyObject *self, PyObject *unused) {
     return status < 0 ? weft__py_raise(w->state, status) : PyBytes_FromStringAndSize(address, len);
 }
 
+/* closes: its regions get no users from now on. -1: some have. */
+static int no_exports(struct worker *w, bool closes) {
+    weft__py_lock_lists(w);
+    bool used = w->exports;
+    w->closes = closes && !used;
+    weft__py_unlock_lists(w);
+    if (!used) return 0;
+    PyErr_SetString(PyExc_BufferError, "arrays or views of its regions are still in use");
+    return -1;
+}
+
 static PyObject *worker_close(PyObject *self, PyObject *unused) {
     struct worker *w = (struct worker *)self;
     if (weft__py_open(w) < 0) return NULL;
     if (w->ending) return Py_NewRef((PyObject *)w->ending);
-    if (w->exports) {
-        PyErr_SetString(PyExc_BufferError, "arrays or views of its regions are still in use");
+    if (weft__py_own(w) < 0 || no_exports(w, false) < 0 || weft__py_graphs_end(w, NULL) < 0)
         return NULL;
-    }
-    if (weft__py_graphs_end(w, NULL) < 0 || weft__py_open(w) < 0) return NULL;
+    if (weft__py_open(w) < 0) return NULL; /* a function of a graph has closed it */
     struct request *r = weft__py_request(w, GIVES_NONE);
     if (!r) return NULL;
+    if (no_exports(w, true) < 0) {
+        weft__py_dropped(r);
+        return NULL;
+    }
     r->over = closed;
     weft_op_t op = weft__py_op(r, 0, 0);
     weft_status_t status = weft_worker_close(w->handle, &op);
+    if (status < 0) w->closes = false;
     if (status == WEFT_IN_PROGRESS) {
         w->ending = r;
         weft__py_closes(w);

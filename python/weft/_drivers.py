@@ -39,7 +39,8 @@ class EagerFuture:
     # ---- for the operation ----
 
     def done(self) -> bool:
-        return self._ended
+        """Whether its task goes on, too: an interrupt between the two has the rest done again."""
+        return self._ended and self._callback is None
 
     def set_result(self, value: Any) -> None:
         self._ended, self._value = True, value
@@ -67,8 +68,14 @@ class EagerFuture:
 
         self._ended, self._error = True, asyncio.CancelledError() if msg is None else asyncio.CancelledError(msg)
         if self._callback is not None:
-            self._driver.loop.call_soon(self._callback, self, context=self._context)
+            self._driver.loop.call_soon(self._wake, context=self._context)
         return True
+
+    def _wake(self) -> None:
+        """Runs the task that waits, once."""
+        callback, self._callback = self._callback, None
+        if callback is not None:
+            callback(self)
 
     def result(self) -> Any:
         if self._error is not None:
@@ -130,13 +137,15 @@ class AsyncioDriver:
     def go_on(self, future: EagerFuture) -> None:
         """Runs the task that waits: no task runs in the reader's callback. Elsewhere one may: then in the loop's next turn."""
         if not self._is_eager or self._raised is not None:
-            self.loop.call_soon(future._callback, future, context=future._context)
+            self.loop.call_soon(future._wake, context=future._context)
             return
         self._is_eager = False  # this task may call Worker.progress, too
         try:
-            future._context.run(future._callback, future)
+            future._context.run(future._wake)
         except BaseException as error:  # SystemExit and KeyboardInterrupt end the loop
             self._raised = error
+            if future._callback is not None:  # it came before the task
+                self.loop.call_soon(future._wake, context=future._context)
         finally:
             self._is_eager = True
 

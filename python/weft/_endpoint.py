@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 HELLO, AM_QUEUED, FRAMES = 1023, 1022, 1021
 _ALIGNMENT = 64
 _PADDING = bytes(_ALIGNMENT)
-CUDA = b"\1"  # the header of a message for am_recv from memory of a GPU
+# The first byte of a header of AM_QUEUED, before that of the program; no header: none of these.
+_OF_GPU, _SAME_KIND = 1, 2
+_MOST_HEADER = 255  # bytes that are left to a program
 _OF_DEVICE = 1 << 63  # of a frame's length: memory of a GPU
 
 
@@ -48,11 +50,23 @@ class Endpoint(_core.Endpoint):
 
     _error: BaseException | None = None
     _is_ready = False
+    _is_accepted = False  # it was handed to the program
     _number = 0
     _peer_number = 0
     _closing: Any = None
     _transport: Any = None
-    on_close: Callable[["Endpoint", BaseException | None], Any] | None = None
+    _on_close: Callable[["Endpoint", BaseException | None], Any] | None = None
+
+    @property
+    def on_close(self) -> Callable[["Endpoint", BaseException | None], Any] | None:
+        """Is called once, with the endpoint and what it was lost with (None: closed here)."""
+        return self._on_close
+
+    @on_close.setter
+    def on_close(self, callback: Callable[["Endpoint", BaseException | None], Any] | None) -> None:
+        self._on_close = callback
+        if callback is not None:
+            self.worker._sleepers.add(self)
 
     def _join(self) -> None:
         self._waiters: list[Any] = []
@@ -60,17 +74,18 @@ class Endpoint(_core.Endpoint):
         self._queues: dict[int, deque[Any]] = {AM_QUEUED: deque(), FRAMES: deque()}
 
     def _begin(self) -> None:
-        self._number = self.worker._number()
-        self._join()
+        if not self._number:
+            self._join()
+            self._number = self.worker._number()
         self.am_send(None, HELLO, struct.pack("<I", self._number))
 
-    # ---- events ----
+    # ---- events. What an interrupt ends half way is called again ----
 
     def _wake(self) -> None:
-        waiters, self._waiters = self._waiters, []
-        for future in waiters:
+        for future in self._waiters:
             if not future.done():
                 future.set_result(None)
+        self._waiters = []
 
     def _ready(self) -> None:
         self._is_ready = True
@@ -87,11 +102,17 @@ class Endpoint(_core.Endpoint):
         self.worker._by_address.discard(self)
         if self._transport is not None:
             self._transport._lost(error)
-        if self.on_close is not None:
+        if self._on_close is not None:
             from ._worker import start
 
-            callback, self.on_close = self.on_close, None
-            start(callback, self, error)
+            callback, self._on_close = self._on_close, None  # and is called: no interrupt comes between
+            try:
+                start(callback(self, error), self)
+            except Exception as raised:
+                _core.unraisable(raised, callback)
+
+    def _worker_closes(self) -> None:
+        self._ended(self._error)
 
     async def _until(self, holds: Callable[[], bool], limit: Limit | None = None) -> None:
         """Waits until a condition holds that an event makes true; raises what the endpoint was lost with."""
@@ -211,51 +232,62 @@ class Endpoint(_core.Endpoint):
         if request is not None:
             await self.worker.complete(request)
 
-    async def am_post(self, buffer: Any, *, deadline: float | None = None) -> None:
-        """Sends a message for the peer's am_recv. The receiver allocates, memory of the same kind if it can."""
-        block = None if buffer is None else _arrays.device_block(buffer)
-        await self.am(AM_QUEUED, buffer if block is None else block, b"" if block is None else CUDA, deadline=deadline)
+    async def am_post(self, buffer: Any, header: bytes = b"", *, same_kind: bool = False, deadline: float | None = None) -> None:
+        """Sends a message for the peer's am_recv, with a header of at most 255 bytes. The receiver allocates, memory of the
+        same kind if it can. same_kind: the peer's am_recv raises UnsupportedError if it cannot, and this message is lost.
+
+        A list of buffers is memory of a GPU if all of them are. Errors: TooBigError of a longer header.
+        """
+        if len(header) > _MOST_HEADER:
+            raise errors.TooBigError("a header of %d bytes: it has at most %d" % (len(header), _MOST_HEADER))
+        buffer, of_gpu = _device_blocks(buffer)
+        flags = (_OF_GPU if of_gpu else 0) | (_SAME_KIND if same_kind else 0)
+        await self.am(AM_QUEUED, buffer, bytes((flags,)) + header if flags or header else b"", deadline=deadline)
 
     async def am_recv(self, *, deadline: float | None = None) -> Any:
         """The peer's next message of am_post, in memory that the worker's allocator made (a Block of the host by
-        default). After a deadline, or a cancellation before it came, it is there for the next call."""
+        default). After a deadline or a cancellation it is there for the next call."""
         with Limit(self.worker, _milliseconds(deadline)) as limit:
-            return await self._next(AM_QUEUED, limit)
+            return (await self._next(AM_QUEUED, limit))[1]
+
+    async def am_recv_with_header(self, *, deadline: float | None = None) -> tuple[Any, bytes]:
+        """As am_recv, with the header of am_post: (memory, header)."""
+        with Limit(self.worker, _milliseconds(deadline)) as limit:
+            header, memory = await self._next(AM_QUEUED, limit)
+        return memory, header
 
     def am_probe(self) -> bool:
         """Whether a message waits for am_recv; it may not be complete yet."""
         return bool(self._queues[AM_QUEUED])
 
-    async def _next(self, id: int, limit: Limit) -> Any:
-        """What the handler of a message has put into the queue: memory, or a request that receives it."""
+    async def _next(self, id: int, limit: Limit) -> tuple[Any, Any]:
+        """What the handler of a message has put into the queue, (of its header, memory): with a request that receives the
+        memory once it has, and with an exception raised."""
         queue = self._queues[id]
         if not queue:
             await self._until(lambda: bool(queue), limit)
         item = queue.popleft()
-        request = item[1] if isinstance(item, tuple) else item
-        if not isinstance(request, _core.Request):
+        header, memory = item
+        if isinstance(memory, BaseException):
+            raise memory
+        if not isinstance(memory, _core.Request):
             return item
         try:
-            memory = request.result() if request.done else await self._received(request, limit)
-        except errors.TimedOutError:
-            if limit.is_over:
+            return header, memory.result() if memory.done else await self._received(memory, limit)
+        except BaseException:
+            if not memory.done or memory.status >= 0:  # the wait ended, and not the message
                 queue.appendleft(item)
+                self._wake()  # another task may wait for it
             raise
-        return (item[0], memory) if isinstance(item, tuple) else memory
 
     async def _received(self, request: _core.Request, limit: Limit) -> Any:
-        """As Worker.complete; at the limit the request goes on."""
-        driver = self.worker._drive()
-        request.future = future = driver.future()
+        """As Worker.complete; the request, whose memory is the binding's, goes on without its wait."""
+        request.future = future = self.worker._drive().future()
         limit.ends(future)
         try:
             return await future
-        except BaseException as error:
-            if not request.done and not limit.is_over:
-                await self.worker._give_up(request, driver, error)
-            raise
         finally:
-            future = None
+            request.future = future = None
 
     # ---- several buffers as one message ----
 
@@ -401,6 +433,16 @@ class Endpoint(_core.Endpoint):
         await self.close()
 
 
+def _device_blocks(buffer: Any) -> tuple[Any, bool]:
+    """A buffer or a list of them, with Blocks for memory of a GPU, and whether all of it is."""
+    if not isinstance(buffer, (list, tuple)):
+        block = None if buffer is None else _arrays.device_block(buffer)
+        return (buffer, False) if block is None else (block, True)
+    blocks = [_arrays.device_block(part) for part in buffer]
+    return ([part if block is None else block for part, block in zip(buffer, blocks)],
+            bool(blocks) and None not in blocks)
+
+
 def _milliseconds(seconds: float | None) -> int:
     from ._worker import milliseconds
 
@@ -423,7 +465,7 @@ async def _wake_of(worker: Worker, waiters: list[Any], limit: Limit | None) -> N
         future = None
 
 
-# ---- handlers of the binding's own messages: they run within progress ----
+# ---- handlers of the binding's own messages: they run within progress, and again after an interrupt ----
 
 
 def on_hello(ep: Any, message: _core.Message) -> None:
@@ -435,10 +477,26 @@ def on_hello(ep: Any, message: _core.Message) -> None:
 def on_queued(ep: Any, message: _core.Message) -> None:
     if ep is None:
         return
+    flags = message.header[0] if message.header else 0
     allocators = ep.worker._allocators
-    allocate = allocators.get("cuda") if message.header == CUDA else None
-    allocate = allocate or allocators.get("host", _core.Block)
-    ep._queues[AM_QUEUED].append(message.post_recv(allocate(message.len)))
+    allocate = allocators.get("cuda") if flags & _OF_GPU else None
+    if flags & _OF_GPU and flags & _SAME_KIND and allocate is None:
+        allocate = _no_allocator
+    _receive(ep, AM_QUEUED, message.header[1:], message, lambda: (allocate or allocators.get("host", _core.Block))(message.len))
+
+
+def _no_allocator(size: int) -> Any:
+    raise errors.UnsupportedError("a message from memory of a GPU, for such memory alone: there is no allocator for \"cuda\"")
+
+
+def _receive(ep: Any, id: int, header: Any, message: _core.Message, allocate: Callable[[], Any]) -> None:
+    """Queues what _next takes: what the allocator raises, too, and then the message is not received."""
+    if not message.queued:
+        try:
+            memory = allocate()
+        except Exception as error:
+            memory = error
+        message.queue(ep._queues[id], header, memory)
     ep._wake()
 
 
@@ -452,11 +510,9 @@ def on_frames(ep: Any, message: _core.Message) -> None:
         of_device = struct.unpack_from("<Q", message.header, 8)[0]
         if of_device > message.len:
             return
-        memory: Any = [_core.Block(message.len - of_device), allocate(of_device)]
+        _receive(ep, FRAMES, count, message, lambda: [_core.Block(message.len - of_device), allocate(of_device)])
     else:
-        memory = _core.Block(message.len)
-    ep._queues[FRAMES].append((count, message.post_recv(memory)))
-    ep._wake()
+        _receive(ep, FRAMES, count, message, lambda: _core.Block(message.len))
 
 
 class _Parts:
@@ -504,20 +560,23 @@ class Listener:
         self._core: Any = None
 
     def _accepted(self, ep: Endpoint) -> None:
-        ep._begin()
-        if self._handler is not None:
-            from ._worker import start
+        """What an interrupt ends half way is called again."""
+        from ._worker import start
 
-            start(self._handler, ep)
-            return
-        self._waiting.append(ep)
+        if not ep._is_accepted:
+            ep._begin()
+            ep._is_accepted = True
+            if self._handler is not None:
+                start(self._handler(ep), ep)
+                return
+            self._waiting.append(ep)
         self._wake()
 
     def _wake(self) -> None:
-        waiters, self._waiters = self._waiters, []
-        for future in waiters:
+        for future in self._waiters:
             if not future.done():
                 future.set_result(None)
+        self._waiters = []
 
     async def accept(self, *, deadline: float | None = None) -> Endpoint:
         """The next endpoint. Errors: ClosedError when the listener is closed."""
@@ -551,6 +610,9 @@ class Listener:
     @property
     def closed(self) -> bool:
         return self._core is None or self._core.closed
+
+    def _worker_closes(self) -> None:
+        self._wake()
 
     def close(self) -> None:
         """Stops listening. Accepted endpoints stay."""

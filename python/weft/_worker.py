@@ -67,7 +67,7 @@ class Worker(_core.Worker):
     _driver: Any = None
     _next_number = 1
     _by_address: set[Endpoint]
-    _sleepers: "weakref.WeakSet[Any]"  # endpoints and listeners that somebody may wait for
+    _sleepers: "weakref.WeakSet[Any]"  # endpoints and listeners whose end is to be told when the worker closes
     _on_endpoint: Callable[[Endpoint], Any] | None = None
     _allocators: dict[str, Callable[[int], Any]]
 
@@ -252,9 +252,13 @@ class Worker(_core.Worker):
         self._on_endpoint = handler
 
     def _accepted(self, ep: Endpoint) -> None:
+        """What an interrupt ends half way is called again."""
+        if ep._is_accepted:
+            return
         ep._begin()
+        ep._is_accepted = True
         if self._on_endpoint is not None:
-            start(self._on_endpoint, ep)
+            start(self._on_endpoint(ep), ep)
         else:
             self._by_address.add(ep)
 
@@ -302,7 +306,7 @@ class Worker(_core.Worker):
     def post_close(self) -> _core.Request | None:
         request = super().post_close()
         for sleeper in list(self._sleepers):
-            sleeper._wake()  # it is closed
+            sleeper._worker_closes()
         return request
 
     def destroy(self) -> None:
@@ -334,9 +338,8 @@ def uri_of(host: str, port: int) -> str:
 _tasks: set[Any] = set()
 
 
-def start(handler: Callable[..., Any], ep: Endpoint, *args: Any) -> None:
-    """Calls a handler of an endpoint; a coroutine that it returns becomes a task of the running loop, or of `weft.trio.drive`."""
-    made = handler(ep, *args)
+def start(made: Any, ep: Endpoint) -> None:
+    """What a handler of an endpoint has returned: a coroutine becomes a task of the running loop, or of `weft.trio.drive`."""
     if not isinstance(made, types.CoroutineType):
         return
     loop = _drivers.running_loop()

@@ -186,7 +186,11 @@ class WeftConnector(Connector):
         shared = _join(asyncio.get_running_loop())
         try:
             ep = await shared.worker.connect((host, port))
-            seen_as = _seen_as(await ep.recv_frames())
+            try:
+                seen_as = _seen_as(await ep.recv_frames())
+            except BaseException:
+                ep.abort()  # what is raised may keep it
+                raise
         except errors.AddressError as error:
             shared.leave(asyncio.get_running_loop())
             raise ValueError(str(error)) from error

@@ -96,15 +96,19 @@ class Graph:
         if worker is None:
             raise errors.InvalidParamError("a graph without a team needs a worker, or run_wait")
         driver, request = worker._drive(), None
+        over = driver.future()
         try:
             request = self._core.post_run(worker, milliseconds(deadline))
             if request is None:  # the worker polls
                 return
-            self._running = worker, request, driver.future()
+            self._running = worker, request, over
             request.future = future = driver.future()
             await future
         except errors.WeftError as error:
             self._raise(error)
+        except GeneratorExit:  # nothing can be waited for any more
+            self.cancel()
+            raise
         except BaseException:
             self.cancel()
             if request is not None and not request.done:
@@ -115,7 +119,6 @@ class Graph:
             raise
         finally:
             if request is not None:
-                over = self._running[2]
                 if not request.done:  # nobody waits for it any more; aclose may
                     request.future = over
                     if hasattr(over, "add_done_callback"):
@@ -125,7 +128,9 @@ class Graph:
                     self._running = None
 
     def run_wait(self, *, deadline: float | None = None) -> None:
-        """The same; the calling thread runs tasks, too, until all have ended. Not with a team. Signals wait for the end."""
+        """The same; the calling thread runs tasks, too, until all have ended. Not with a team. Signals wait for the
+        end, or for a function that this thread calls: KeyboardInterrupt and SystemExit in it skip what has not begun, whatever
+        its `retries`, and are raised here."""
         try:
             self._core.run_wait(milliseconds(deadline))
         except errors.WeftError as error:

@@ -21,6 +21,8 @@ class EndpointTransport(asyncio.Transport):
     """An asyncio transport over the stream of an endpoint, which closes with it."""
 
     def __init__(self, ep: Endpoint, protocol: Any, loop: asyncio.AbstractEventLoop) -> None:
+        if not ep.uid:
+            raise errors.UnsupportedError("an endpoint of a team, which ends with the team: use stream_send")
         super().__init__({"peername": ep.describe()["peer"], "endpoint": ep})
         self._ep, self._protocol, self._loop = ep, protocol, loop
         self._is_reading, self._is_closing, self._is_over = True, False, False
@@ -28,6 +30,7 @@ class EndpointTransport(asyncio.Transport):
         self._unsent, self._limits = 0, (_LOW, _HIGH)
         self._writes_paused = False
         ep._transport = self
+        ep.worker._sleepers.add(ep)
         loop.call_soon(protocol.connection_made, self)
         loop.call_soon(self._begin)
 
@@ -52,6 +55,8 @@ class EndpointTransport(asyncio.Transport):
                 self._finish(error)
                 return
             if data is None:
+                if self._ep.error is not None:
+                    self._finish(self._ep.error)
                 return
             try:
                 self._protocol.data_received(data)
@@ -131,24 +136,31 @@ class EndpointTransport(asyncio.Transport):
     # ---- the end ----
 
     def _lost(self, error: BaseException | None) -> None:
-        self._read()  # what came before the end
-        self._finish(error)
+        """What came before the end of the peer is read first, and waits for a reader that has no room."""
+        self._read()
+        if error is None or self._ep.closed:
+            self._finish(error)
 
     def _finish(self, error: BaseException | None) -> None:
         if self._is_over:
             return
-        self._is_over, is_lost = True, error is not None
-        if isinstance(error, errors.PeerClosedError):
-            self._protocol.eof_received()
-            error = None
-        if isinstance(error, errors.ClosedError):
-            error = None
-        if self._writes_paused:
-            self._writes_paused = False
-            self._protocol.resume_writing()
+        self._is_over = True
+        try:
+            if isinstance(error, errors.PeerClosedError):
+                self._protocol.eof_received()
+            if self._writes_paused:
+                self._writes_paused = False
+                self._protocol.resume_writing()
+        except Exception as raised:  # as asyncio's transports do
+            self._loop.call_exception_handler({"message": "Fatal error: a call of the protocol failed.",
+                                               "exception": raised, "transport": self, "protocol": self._protocol})
+        finally:
+            self._end(error)
+
+    def _end(self, error: BaseException | None) -> None:
         request = self._ep._close(False, None)
-        if is_lost or self._ep.closed:
-            self._gone(error)
+        if error is not None or self._ep.closed:
+            self._gone(None if isinstance(error, (errors.PeerClosedError, errors.ClosedError)) else error)
         elif request is not None:
             request.future = ended = self._loop.create_future()
             ended.add_done_callback(self._closed)
@@ -179,7 +191,8 @@ class EndpointTransport(asyncio.Transport):
 
 async def open_stream(ep: Endpoint, limit: int = 1 << 16) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     """The endpoint's stream as a pair of asyncio's. Closing the writer closes the endpoint, after what was written, and so
-    does CPython from 3.11.5 on when nothing refers to the writer any more. BusyError: the stream has such a pair already."""
+    does CPython from 3.11.5 on when nothing refers to the writer any more. BusyError: the stream has such a pair already. UnsupportedError: the
+    endpoint is a team's."""
     if ep._transport is not None:
         raise errors.BusyError("the stream of this endpoint has a reader and a writer already")
     loop = asyncio.get_running_loop()

@@ -202,6 +202,7 @@ class Team:
         `extent` bytes (default: size) each. It has pack(offset, to) and unpack(offset, data), as a weft.Layout; the packed
         form has `size` bytes an element. They are called when a collective begins or in the worker's progress, keep no view
         and call nothing of weft. What they raise ends the collective here, with that exception, and revokes the team.
+        KeyboardInterrupt and SystemExit are raised by the call that drives the worker, and the collective ends as CancelledError.
         Errors: InvalidParamError.
         """
         if strided and layout:
@@ -221,21 +222,29 @@ class Team:
         fn(left, right, out) is called in the worker's progress, with bytes of any number of elements of `size` bytes each: it
         sets out[i] = left[i] op right[i], keeps no view, and calls nothing of weft. It must be associative; without
         `commutes` operands come in the order of ranks. What it raises ends the collective here, with that exception, and
-        revokes the team: results of that collective elsewhere are undefined.
+        revokes the team: results of that collective elsewhere are undefined. KeyboardInterrupt and SystemExit are raised by the
+        call that drives the worker, and the collective ends as CancelledError.
         """
         return Reduction(self._core.reduction(fn, size, commutes), size)
 
     async def _ended(self, post: Any, reduction: int, type: int) -> None:
         """With a reduction or a type that calls functions of the program, by numbers that this collective has alone."""
+        is_interrupted = False  # the wait, by a cancellation or an exit: that goes on
         try:
             request = post()
             if request is not None:
                 await self._core.worker.complete(request)
+        except Exception:
+            raise
+        except BaseException:
+            is_interrupted = True
+            raise
         finally:
             raised = self._core.raised(reduction, type)
             if raised is not None:
                 self.revoke()
-                raise raised
+                if not is_interrupted:
+                    raise raised
 
     async def _post(self, kind: str, src: Any, dst: Any, count: int, type: int, *, op: str | Reduction = "sum", root: int = 0,
                     counts: Any = (None, None, None, None), in_place: bool = False, deadline: float | None = None,
@@ -532,7 +541,7 @@ class Team:
         self._core.revoke()
 
     def describe(self) -> dict[str, Any]:
-        """A dict: status, blamed, why, epoch, n_hosts, ranks_per_core, shares_memory."""
+        """A dict: rank, size, epoch, status, blamed, why, n_hosts, ranks_per_core, shares_memory."""
         return self._core.describe()
 
     # ---- members, parts of the team, and the end ----
@@ -600,12 +609,11 @@ class Team:
 
 
 class Persistent:
-    """A collective that was described once (Team.persistent). Two of a team may be under way at a time."""
+    """A collective that was described once (Team.persistent). Any number of them may be under way at a time."""
 
     def __init__(self, team: Team, core: _core.Collective, out: Any, reduction: int, type: int) -> None:
         self._team, self._core = team, core
         self._reduction, self._type = reduction, type
-        self._is_free = False
         self.out = out
 
     async def start(self, *, deadline: float | None = None) -> Any:
@@ -617,9 +625,6 @@ class Persistent:
     def free(self) -> None:
         """Gives its memory back, before the team is closed. BusyError while it is under way."""
         self._core.free()
-        if not self._is_free:  # the numbers may be another's by now
-            self._is_free = True
-            self._team._core.give_back(self._reduction, self._type)
 
 
 def _extent(counts: Sequence[int], displs: Sequence[int] | None) -> int:
@@ -641,7 +646,8 @@ async def create(worker: Worker, exchange: Any = "run", *, deadline: float | Non
     algorithms: choices of this team before those of the setting coll.algorithms, in its form; equal on all members.
     transports: of its endpoints, by commas, of those that the worker has opened; without "shm" it shares no memory.
     ranks_per_core: 0: it is computed.
-    Errors: TimedOutError; InvalidParamError if the members' choices differ; what a member cannot be reached with.
+    Errors: TimedOutError; InvalidParamError if the members' choices differ; PeerFailedError if a member cannot be reached, or
+    is lost.
     """
     how: Any = {"run": True, "self": None}.get(exchange, False) if isinstance(exchange, str) else exchange
     if how is False or not isinstance(exchange, (str, tuple)):

@@ -31,20 +31,21 @@ class TrioFuture:
 
     def __init__(self, driver: TrioDriver) -> None:
         self._driver = driver
-        self._ended = False
         self._value: Any = None
         self._error: BaseException | None = None
         self._event = trio.Event()
 
     def done(self) -> bool:
-        return self._ended
+        return self._event.is_set()
 
+    @trio.lowlevel.enable_ki_protection
     def set_result(self, value: Any) -> None:
-        self._ended, self._value = True, value
+        self._value = value
         self._event.set()
 
+    @trio.lowlevel.enable_ki_protection
     def set_exception(self, error: BaseException) -> None:
-        self._ended, self._error = True, error
+        self._error = error
         self._event.set()
 
     async def _wait(self) -> Any:
@@ -153,9 +154,13 @@ class TrioDriver:
                     await trio.lowlevel.checkpoint()  # the tasks that this brought forward
                     handled = 0 if self._worker.closed else self._worker.spin()
         finally:
-            self._is_watched = False
-            watchers, self._next = self._next, trio.Event()
-            watchers.set()
+            self._leave_watch()
+
+    @trio.lowlevel.enable_ki_protection
+    def _leave_watch(self) -> None:
+        self._is_watched = False
+        watchers, self._next = self._next, trio.Event()
+        watchers.set()
 
 
 async def drive(worker: Worker) -> None:

@@ -2,12 +2,14 @@
 
 cases.py [PART…]: those whose names contain one of the parts. A case that hangs is ended with the stacks of all threads.
 """
+import ast
+import collections
 import faulthandler
 import os
 import sys
 import unittest
 
-SECONDS = 200  # of a machine ten times slower, too: a check of types takes 8 s
+SECONDS = 600  # of a machine ten times slower, too: a check of types takes 8 s, and more beside other tests
 
 
 class Lines(unittest.TestResult):
@@ -54,10 +56,21 @@ def cases(suite):
             yield item
 
 
+def named_twice(folder):
+    """Classes of which a later one of the same name takes the place, so that their cases would not run."""
+    for name in sorted(os.listdir(folder)):
+        if name.endswith(".py"):
+            with open(os.path.join(folder, name)) as file:
+                classes = collections.Counter(each.name for each in ast.parse(file.read()).body if isinstance(each, ast.ClassDef))
+            yield from ("%s: %s" % (name, each) for each, n in classes.items() if n > 1)
+
+
 # Processes that a test starts may import this file again.
 if __name__ == "__main__":
     here = os.path.dirname(os.path.abspath(__file__))
     parts = sys.argv[1:]
+    if twice := list(named_twice(here)):
+        sys.exit("classes of one name: " + ", ".join(twice))
     found = [case for case in cases(unittest.defaultTestLoader.discover(here))
              if not parts or any(part in case.id() for part in parts)]
     if "TEST_SHARD_STATUS_FILE" in os.environ:  # as in tests/harness.h

@@ -123,6 +123,25 @@ class Blocks(unittest.TestCase):
         get(block, view, 0x18)
         ctypes.pythonapi.PyBuffer_Release(view)
 
+    def test_a_consumer_gets_the_order_that_it_asks_for(self):
+        get, release = ctypes.pythonapi.PyObject_GetBuffer, ctypes.pythonapi.PyBuffer_Release
+        get.argtypes, release.argtypes = [ctypes.py_object, ctypes.c_void_p, ctypes.c_int], [ctypes.c_void_p]
+        release.restype = None
+        strides, c, f, any_order = 0x18, 0x38, 0x58, 0x98  # PyBUF_STRIDES, PyBUF_C_CONTIGUOUS, and so on
+        memory = bytearray(64)
+        address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+        for of, takes in (((8, 1), (strides, c, any_order)), ((1, 8), (strides, f, any_order)), ((16, 2), (strides,))):
+            block = _core.block_around(address, (4, 8) if of != (1, 8) else (8, 8), of, "B", 1, False, memory)
+            for flags in (strides, c, f, any_order):
+                view = ctypes.create_string_buffer(256)  # a Py_buffer has less
+                with self.subTest(strides=of, flags=flags):
+                    if flags in takes:
+                        get(block, view, flags)
+                        release(view)
+                    else:
+                        with self.assertRaises(BufferError):
+                            get(block, view, flags)
+
     def test_a_version_that_is_no_number_is_refused(self):
         with self.assertRaises(TypeError):
             weft.Block(8).__dlpack__(max_version=("1", 0))

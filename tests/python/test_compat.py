@@ -37,6 +37,153 @@ class Compat(Case):
         self.assertEqual((type(copy), copy.args), (cls, error.args))
 
 
+# What the asynchronous interfaces of UCX-Py (2025-06-13) and ucxx (2026-08-20) have: "is" of a property or a value, "async" of a
+# coroutine, "call" of others, and the names of their parameters. am_send_iov, am_recv_with_header and the parameters of am_send are
+# of a change of ucxx that was proposed by then.
+OF_UCP = """
+    init call options env_takes_precedence blocking_progress_mode connect_timeout
+    reset call
+    progress call
+    fence call
+    flush async
+    recv async buffer tag
+    get_address call ifname
+    get_config call
+    get_ucx_version call
+    get_ucp_worker call
+    get_ucp_worker_info call
+    get_ucp_context_info call
+    get_active_transports call
+    get_worker_address call
+    get_ucx_address_from_buffer call buffer
+    get_ucxpy_logger call
+    logger is
+    register_am_allocator call allocator allocator_type
+    create_listener call callback_func port endpoint_error_handling
+    create_endpoint async ip_address port endpoint_error_handling
+    create_endpoint_from_worker_address async address endpoint_error_handling
+    continuous_ucx_progress call event_loop
+    Endpoint.uid is
+    Endpoint.closed call
+    Endpoint.abort call
+    Endpoint.close async
+    Endpoint.send async buffer tag force_tag
+    Endpoint.recv async buffer tag force_tag
+    Endpoint.am_send async buffer
+    Endpoint.am_recv async
+    Endpoint.cuda_support call
+    Endpoint.get_ucp_worker call
+    Endpoint.get_ucp_endpoint call
+    Endpoint.ucx_info call
+    Endpoint.close_after_n_recv call n count_from_ep_creation
+    Endpoint.send_obj async obj tag
+    Endpoint.recv_obj async tag allocator
+    Endpoint.flush async
+    Endpoint.set_close_callback call callback_func
+    Listener.closed call
+    Listener.ip is
+    Listener.port is
+    Listener.close call
+    ApplicationContext.create_listener call callback_func port endpoint_error_handling
+    ApplicationContext.create_endpoint async ip_address port endpoint_error_handling
+    ApplicationContext.create_endpoint_from_worker_address async address endpoint_error_handling
+    ApplicationContext.continuous_ucx_progress call event_loop
+    ApplicationContext.get_ucp_worker call
+    ApplicationContext.get_config call
+    ApplicationContext.ucp_context_info call
+    ApplicationContext.ucp_worker_info call
+    ApplicationContext.fence call
+    ApplicationContext.flush async
+    ApplicationContext.get_worker_address call
+    ApplicationContext.register_am_allocator call allocator allocator_type
+    ApplicationContext.recv async buffer tag
+    exceptions.UCXBaseException is
+    exceptions.UCXError is
+    exceptions.UCXConfigError is
+    exceptions.UCXWarning is
+    exceptions.UCXCloseError is
+    exceptions.UCXCanceled is
+    exceptions.UCXConnectionReset is
+    exceptions.UCXMsgTruncated is
+    exceptions.UCXNotConnected is
+    exceptions.UCXUnreachable is
+    utils.get_ucxpy_logger call
+"""
+OF_UCXX = """
+    init call options env_takes_precedence progress_mode enable_delayed_submission enable_python_future connect_timeout
+    reset call
+    stop_notifier_thread call
+    progress call
+    recv async buffer tag
+    get_address call ifname use_ipv6
+    get_config call
+    get_ucx_version call
+    get_ucp_worker call
+    get_ucxx_worker call
+    get_ucp_worker_info call
+    get_ucp_context_info call
+    get_active_transports call
+    get_worker_address call
+    get_ucx_address_from_buffer call buffer
+    get_ucxpy_logger call
+    logger is
+    create_listener call callback_func port endpoint_error_handling connect_timeout
+    create_endpoint async ip_address port endpoint_error_handling connect_timeout
+    create_endpoint_from_worker_address async address endpoint_error_handling
+    continuous_ucx_progress call event_loop
+    Endpoint.alive is
+    Endpoint.closed is
+    Endpoint.uid is
+    Endpoint.ucp_endpoint is
+    Endpoint.ucp_worker is
+    Endpoint.ucxx_endpoint is
+    Endpoint.ucxx_worker is
+    Endpoint.abort call period max_attempts
+    Endpoint.close async period max_attempts
+    Endpoint.am_send async buffer memory_type_policy user_header
+    Endpoint.am_send_iov async buffers memory_type_policy user_header
+    Endpoint.am_recv async
+    Endpoint.am_recv_with_header async
+    Endpoint.send async buffer tag force_tag
+    Endpoint.send_multi async buffers tag force_tag
+    Endpoint.send_obj async obj tag
+    Endpoint.tag_probe call tag force_tag remove
+    Endpoint.recv async buffer tag force_tag
+    Endpoint.recv_with_handle async buffer probe_result
+    Endpoint.recv_multi async tag force_tag
+    Endpoint.recv_obj async tag allocator
+    Endpoint.close_after_n_recv call n count_from_ep_creation
+    Endpoint.set_close_callback call callback_func cb_args cb_kwargs
+    Listener.closed is
+    Listener.ip is
+    Listener.port is
+    Listener.active_clients is
+    Listener.close call
+    ApplicationContext.progress_mode is
+    ApplicationContext.enable_delayed_submission is
+    ApplicationContext.enable_python_future is
+    ApplicationContext.config is
+    ApplicationContext.ucp_context_info is
+    ApplicationContext.ucp_worker is
+    ApplicationContext.ucxx_worker is
+    ApplicationContext.ucp_worker_info is
+    ApplicationContext.worker_address is
+    ApplicationContext.clear_progress_tasks call
+    ApplicationContext.start_notifier_thread call
+    ApplicationContext.stop_notifier_thread call
+    ApplicationContext.create_listener call callback_func port endpoint_error_handling connect_timeout
+    ApplicationContext.create_endpoint async ip_address port endpoint_error_handling connect_timeout
+    ApplicationContext.create_endpoint_from_worker_address async address endpoint_error_handling
+    ApplicationContext.continuous_ucx_progress call event_loop
+    ApplicationContext.tag_probe call tag remove
+    ApplicationContext.recv async buffer tag
+    ApplicationContext.recv_with_handle async buffer probe_result
+    types.Tag is
+    types.TagMask is
+    types.TagMaskFull is
+    utils.get_address call ifname use_ipv6
+    utils.get_ucxpy_logger call
+"""
 CONFIG_ERRORS = ((ucp, ucp.exceptions.UCXConfigError), (ucxx, ucxx.exceptions.UCXInvalidParamError))
 
 
@@ -119,13 +266,18 @@ class Options(Compat):
                 with self.assertRaisesRegex(ucp.exceptions.UCXNotConnected, "timeout"):
                     await ucp.create_endpoint(*silent.getsockname())
 
-    def test_parameters_have_the_names_of_theirs(self):
-        for function, names in ((ucp.init, "options env_takes_precedence blocking_progress_mode connect_timeout"),
-                                (ucp.Endpoint.set_close_callback, "self callback_func"),
-                                (ucxx.Endpoint.set_close_callback, "self callback_func cb_args cb_kwargs"),
-                                (ucxx.Endpoint.recv_with_handle, "self buffer probe_result"),
-                                (ucxx.continuous_ucx_progress, "event_loop")):
-            self.assertEqual(list(inspect.signature(function).parameters), names.split())
+    def test_calls_and_parameters_have_the_names_of_theirs(self):
+        for module, lines in ((ucp, OF_UCP), (ucxx, OF_UCXX)):
+            for line in lines.strip().splitlines():
+                name, kind, *names = line.split()
+                owner, _, member = name.rpartition(".")
+                found = inspect.getattr_static(getattr(module, owner), member) if owner else getattr(module, member)
+                with self.subTest(module=module.__name__, name=name):
+                    if kind == "is":
+                        self.assertFalse(callable(found) and not isinstance(found, type))
+                        continue
+                    self.assertEqual(inspect.iscoroutinefunction(found), kind == "async")
+                    self.assertEqual([each for each in inspect.signature(found).parameters if each != "self"], names)
 
 
 async def connected(module):
@@ -141,6 +293,11 @@ async def connected(module):
 
 
 class Ucp(Compat):
+    def test_errors_have_the_base_of_theirs(self):
+        for name, cls in vars(ucp.exceptions).items():
+            if name[:3] == "UCX" and name != "UCXWarning":
+                self.assertTrue(issubclass(cls, ucp.exceptions.UCXBaseException))
+
     async def test_a_message_that_does_not_fill_its_buffer_is_an_error_as_theirs(self):
         client, server, listener = await connected(ucp)
         await server.send(b"Hey")
@@ -303,6 +460,33 @@ class Ucp(Compat):
             self.assertRegex(ucp.get_address(), r"^\d+\.\d+\.\d+\.\d+$")
             end()
 
+    async def test_an_ipv6_address_is_one_at_which_a_listener_is_reached(self):
+        if not socket.has_ipv6 or not os.path.exists("/proc/net/if_inet6"):
+            self.skipTest("no IPv6 here")
+        with unittest.mock.patch.dict(os.environ):
+            os.environ.pop("UCXPY_IFNAME", None)
+            for options in ({}, {"tcp.insecure": "yes"}):
+                ucxx.init(options)
+                listener = ucxx.create_listener(lambda ep: None)
+                address = ucxx.get_address(use_ipv6=True)
+                socket.inet_pton(socket.AF_INET6, address)
+                await (await ucxx.create_endpoint(address, listener.port)).close()
+                end()
+            self.assertRaises(OSError, ucxx.get_address, "no-such", use_ipv6=True)
+            self.assertEqual(ucxx.get_address("lo", use_ipv6=True), "::1")
+            os.environ["UCXPY_IFNAME"] = "lo"
+            ucxx.init({"tcp.insecure": "yes"})
+            self.assertEqual(ucxx.get_address(use_ipv6=True), "::1")
+            for rows, address in (("fe80::1 20", "fe80::1%lo"), ("fe80::1 20, fd00::2 00, fd00::3 00", "fd00::2"), ("", None)):
+                table = "".join("%s %02x 40 %s 80 lo\n" % (socket.inet_pton(socket.AF_INET6, row.split()[0]).hex(),
+                                                          socket.if_nametoindex("lo"), row.split()[1])
+                                for row in rows.split(", ") if row)
+                with unittest.mock.patch("builtins.open", unittest.mock.mock_open(read_data=table)):
+                    if address is None:
+                        self.assertRaisesRegex(OSError, "lo has no IPv6 address", ucxx.get_address, use_ipv6=True)
+                    else:
+                        self.assertEqual(ucxx.get_address(use_ipv6=True), address)
+
     async def test_handles_are_integers_and_the_core_knows_what_is_alive(self):
         for module, endpoint_of, worker_of in (
                 (ucp, ucp.Endpoint.get_ucp_endpoint, ucp.Endpoint.get_ucp_worker),
@@ -335,6 +519,13 @@ class Ucp(Compat):
             ucp._libs
         with self.assertRaises(NotImplementedError):
             ucxx._lib
+        with self.assertRaisesRegex(NotImplementedError, "core interface"):
+            ucxx.libucxx
+        for module in (ucp, ucxx):
+            with self.assertRaisesRegex(NotImplementedError, "not there but for .*get_ucxpy_logger"):
+                module.utils.hmean
+            self.assertFalse(hasattr(module.utils, "hmean"))
+            self.assertIs(importlib.import_module(module.__name__ + ".utils").get_ucxpy_logger(), module.logger)
         with self.assertRaises(AttributeError):
             ucp.nothing
         for module, words in (("ucp._libs", "core interface"), ("ucp._libs.ucx_api", "core interface"),
@@ -343,6 +534,10 @@ class Ucp(Compat):
                 importlib.import_module("weft.compat." + module).join_processes
         with self.assertRaisesRegex(NotImplementedError, "core interface"):
             from weft.compat.ucxx._lib import libucxx  # noqa: F401
+        with self.assertRaisesRegex(NotImplementedError, "PythonAmSendMemoryTypePolicy is a name of weft.compat.ucxx$"):
+            from weft.compat.ucxx._lib.libucxx import PythonAmSendMemoryTypePolicy  # noqa: F401
+        from weft.compat.ucxx.utils import get_address
+        self.assertIs(get_address, ucxx.get_address)
         for module in (ucp, ucxx):
             self.assertFalse(hasattr(module, "_libs") or hasattr(module, "_lib") or hasattr(module, "get_default_options"))
 
@@ -463,6 +658,67 @@ class Ucxx(Compat):
         self.assertEqual(bytes(await server.am_recv()), b"active")
         self.assertIs(ucxx.core.Endpoint, ucxx.Endpoint)
         self.assertFalse(ucxx.core._get_ctx().progress_mode.startswith("thread"))
+
+    async def test_active_messages_have_headers_and_several_buffers(self):
+        client, server, _ = await connected(ucxx)
+        policy = ucxx.PythonAmSendMemoryTypePolicy
+        for size in (0, 10, 3 << 20):
+            data = os.urandom(size)
+            for how in ({}, {"user_header": b""}, {"user_header": b"header \0\1\xff"}, {"memory_type_policy": policy.FallbackToHost},
+                        {"memory_type_policy": policy.ErrorOnUnsupported, "user_header": b"\1"}):
+                for sends in (client.am_send(data, **how), client.am_send_iov([data[:4], b"", bytearray(data[4:])], **how),
+                              client.am_send_iov((data,), **how)):
+                    sends = asyncio.ensure_future(sends)
+                    got, header = await server.am_recv_with_header()
+                    await sends
+                    self.assertEqual((bytes(got), header), (data, how.get("user_header", b"")))
+        await client.am_send(b"data", user_header=b"not looked at")
+        self.assertEqual(bytes(await server.am_recv()), b"data")
+        for buffers in ([], b"data", None):
+            with self.assertRaises(ValueError):
+                await client.am_send_iov(buffers)
+        for how in ({"user_header": "header"}, {"memory_type_policy": 1}):
+            for send, buffers in ((client.am_send, b""), (client.am_send_iov, [b""])):
+                with self.assertRaises(TypeError):
+                    await send(buffers, **how)
+        with self.assertRaises(ucxx.exceptions.UCXExceedsLimitError):
+            await client.am_send(b"", user_header=bytes(256))
+        server.close_after_n_recv(1)
+        await client.am_send(b"last", user_header=b"h")
+        await server.am_recv_with_header()
+        self.assertTrue(server.closed)
+
+    async def test_the_context_has_the_calls_of_theirs(self):
+        for module in (ucp, ucxx):
+            context, accepted = module.core._get_ctx(), asyncio.Queue()
+            listener = context.create_listener(accepted.put)
+            client = await context.create_endpoint("127.0.0.1", listener.port)
+            server = await accepted.get()
+            await client.send(b"forced", tag=7, force_tag=True)
+            got = bytearray(6)
+            await context.recv(got, 7)
+            self.assertEqual(got, b"forced")
+            by_address = await context.create_endpoint_from_worker_address(module.get_worker_address())
+            await by_address.send(b"addres", tag=8, force_tag=True)
+            await context.recv(got, 8)
+            context.continuous_ucx_progress()
+            if module is ucp:
+                context.register_am_allocator(bytearray, "host")
+                await context.flush()
+                context.fence()
+                self.assertEqual((context.get_ucp_worker(), context.get_config(), context.ucp_worker_info(), context.ucp_context_info()),
+                                 (ucp.get_ucp_worker(), ucp.get_config(), ucp.get_ucp_worker_info(), ucp.get_ucp_context_info()))
+            else:
+                context.start_notifier_thread()
+                context.stop_notifier_thread()
+                context.clear_progress_tasks()
+                self.assertEqual((context.ucp_worker, context.config, context.ucp_worker_info, context.ucp_context_info),
+                                 (ucxx.get_ucp_worker(), ucxx.get_config(), ucxx.get_ucp_worker_info(), ucxx.get_ucp_context_info()))
+                self.assertEqual((context.ucxx_worker, context.worker_address), (context.ucp_worker, ucxx.get_worker_address()))
+                self.assertFalse(context.enable_delayed_submission or context.enable_python_future)
+            for each in (client, server, by_address):
+                await each.close()
+            end()
 
     def test_tags_are_as_theirs(self):
         for cls, name in ((ucxx.types.Tag, "UCXXTag"), (ucxx.types.TagMask, "UCXXTagMask")):

@@ -67,6 +67,29 @@ class Comms(unittest.IsolatedAsyncioTestCase):
             listener.close()
         await worker.close()
 
+    async def test_a_connection_that_fails_is_closed_while_its_error_is_kept(self):
+        comms, worker = await pair(), weft.Worker(settings={"tcp.insecure": "yes"})  # comms: their worker stays
+        for cancels in (False, True):
+            lost = asyncio.get_running_loop().create_future()
+
+            async def greet(ep):
+                ep.on_close = lambda ep, error: lost.set_result((ep, error))
+                if cancels:
+                    connects.cancel()
+                else:
+                    await ep.send_frames([b"one", b"another"])
+                await lost
+
+            listener = worker.listen(greet)
+            connects = asyncio.ensure_future(WeftBackend().get_connector().connect("127.0.0.1:%d" % listener.port))
+            [kept] = await asyncio.gather(connects, return_exceptions=True)
+            self.assertIsInstance(kept, asyncio.CancelledError if cancels else CommClosedError)
+            self.assertIsInstance((await asyncio.wait_for(lost, 20))[1], weft.WeftError)
+            listener.close()
+        for comm in comms:
+            comm.abort()
+        await worker.close()
+
     async def test_addresses_are_real_and_each_others(self):
         a, b = await pair()
         self.assertEqual((a.peer_address, a.local_address), (b.local_address, b.peer_address))
@@ -99,8 +122,8 @@ class Comms(unittest.IsolatedAsyncioTestCase):
         await asyncio.sleep(0.05)
         self.assertFalse(close.done())
         a.abort()
-        await asyncio.wait_for(close, 20)
-        await asyncio.wait([write], timeout=20)
+        await asyncio.wait_for(close, 60)
+        await asyncio.wait([write], timeout=60)
         self.assertIsInstance(write.exception(), weft.ClosedError)
         b.abort()
 

@@ -408,7 +408,7 @@ def _name():
     return "shm://deadlines-%d-%s" % (os.getpid(), os.urandom(4).hex())
 
 
-class Long(unittest.TestCase):
+class Longest(unittest.TestCase):
     """Deadlines beyond 49 days, which the library's 32 bits of ms do not hold, are none. 4294967.2975 s would be 2 ms."""
 
     def test_a_deadline_that_is_infinite_or_far_does_not_pass(self):

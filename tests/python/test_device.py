@@ -110,6 +110,23 @@ class Device(Case):
             await client.am_post(b"host")
             self.assertEqual(bytes(await server.am_recv()), b"host")
 
+    async def test_a_message_for_memory_of_its_kind_alone(self):
+        async with pair() as (client, server):
+            for data in (b"few", DATA):
+                sends = asyncio.ensure_future(client.am_post(Array(data), b"h", same_kind=True))
+                with self.assertRaisesRegex(weft.UnsupportedError, "no allocator"):
+                    await server.am_recv()
+                await asyncio.wait([sends])
+                if sends.exception() is not None:  # one that waits at its sender
+                    self.assertIsInstance(sends.exception(), weft.RejectedError)
+            await client.am_post(b"host", same_kind=True)
+            self.assertEqual(bytes(await server.am_recv()), b"host")
+            server.worker.register_am_allocator(lambda size: Array(size=size), "cuda")
+            sends = asyncio.ensure_future(client.am_post([Array(DATA), Array(b"end")], b"h", same_kind=True))
+            got, header = await server.am_recv_with_header()
+            self.assertEqual((bytes_of(got), header), (DATA + b"end", b"h"))
+            await sends
+
     async def test_frames_of_both_kinds_arrive_in_their_order(self):
         async with pair() as (client, server):
             frames = [b"one", Array(b"two"), b"", Array(DATA), DATA, Array(b"end")]
@@ -143,6 +160,17 @@ class Device(Case):
             _shared.worker().register_am_allocator(lambda size: Array(size=size), "cuda")
             _, got = await asyncio.gather(client.am_send(Array(DATA)), server.am_recv())
             self.assertEqual(bytes_of(got), DATA)
+            if module is ucxx:
+                _, got = await asyncio.gather(client.am_send_iov([Array(DATA), Array(b"end")]), server.am_recv())
+                self.assertEqual(bytes_of(got), DATA + b"end")
+                with self.assertRaises(ValueError):
+                    await client.am_send_iov([Array(DATA), b"host"])
+                del _shared.worker()._allocators["cuda"]
+                strict = ucxx.PythonAmSendMemoryTypePolicy.ErrorOnUnsupported
+                sends = asyncio.ensure_future(client.am_send(Array(b"few"), memory_type_policy=strict))
+                with self.assertRaises(ucxx.exceptions.UCXUnsupportedError):
+                    await server.am_recv()
+                await asyncio.wait([sends])
             await client.close()
             await server.close()
             listener.close()

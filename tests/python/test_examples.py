@@ -14,7 +14,7 @@ class Examples(unittest.TestCase):
             try:
                 address = server.stdout.readline().strip()
                 for _ in range(2):
-                    asked = subprocess.run([*program, address, "hello", "", "wörld"], stdout=subprocess.PIPE, text=True, timeout=60)
+                    asked = subprocess.run([*program, address, "hello", "", "wörld"], stdout=subprocess.PIPE, text=True, timeout=200)
                     self.assertEqual(asked.returncode, 0)
                     self.assertEqual(asked.stdout, "answer: hello\nanswer: \nanswer: wörld\n")
             finally:
@@ -29,7 +29,7 @@ class Examples(unittest.TestCase):
         with subprocess.Popen(program, stdout=subprocess.PIPE, text=True) as server:
             try:
                 address = server.stdout.readline().strip()
-                asked = subprocess.run([*program, address], stdout=subprocess.PIPE, text=True, timeout=60)
+                asked = subprocess.run([*program, address], stdout=subprocess.PIPE, text=True, timeout=200)
                 self.assertEqual(asked.returncode, 0)
                 self.assertIn("numbers came back doubled", asked.stdout)
                 self.assertEqual(server.wait(60), 0)

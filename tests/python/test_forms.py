@@ -120,6 +120,18 @@ class Forms(unittest.TestCase):
                 each.free()
             worker.run(team.close())
 
+    def test_a_persistent_collective_that_is_dropped_gives_its_reduction_back(self):
+        async def body():
+            async with weft.Worker() as worker:
+                team = await weft.teams.create(worker, "self")
+                op = team.reduction(lambda left, right, out: None, 8)
+                mine = array.array("q", [1])
+                for _ in range(5000):  # a team has numbers for 4,096
+                    await team.persistent("allreduce", mine, op=op).start()
+                await team.close()
+
+        asyncio.run(body())
+
     def test_memory_of_a_persistent_collective_stays(self):
         async def body(team, worker):
             total = team.persistent("allreduce", array.array("q", [team.rank]), array.array("q", [0]))
@@ -328,9 +340,9 @@ class Types(unittest.TestCase):
 
             # The last member does not take part in the first collective before all have ended the second.
             first = None if team.rank == 2 else asyncio.ensure_future(failing())
-            await asyncio.to_thread(reduced.wait, 20)
+            await asyncio.to_thread(reduced.wait, 60)
             self.assertEqual(bytes(await team.tagged(2).allreduce(b"2", op=right, deadline=20)), b"\x96")
-            await asyncio.to_thread(others.wait, 20)
+            await asyncio.to_thread(others.wait, 60)
             if team.rank == 0:
                 with self.assertRaisesRegex(KeyError, "reduced"):
                     await first
@@ -358,7 +370,7 @@ class Types(unittest.TestCase):
 
             # The root has reduced once in each before the last member takes part, in the second one first.
             if team.rank == 2:
-                await asyncio.to_thread(both.wait, 20)
+                await asyncio.to_thread(both.wait, 60)
                 started = [begin(2), begin(1)]
             else:
                 started = [begin(1), begin(2)]

@@ -4,6 +4,7 @@ import contextlib
 import gc
 import os
 import socket
+import subprocess
 import sys
 import threading
 import time
@@ -37,7 +38,7 @@ async def until(holds):
         while not holds():
             await asyncio.sleep(0.01)
 
-    await asyncio.wait_for(looks(), 20)
+    await asyncio.wait_for(looks(), 60)
 
 
 class Elsewhere(Case):
@@ -67,7 +68,7 @@ class Elsewhere(Case):
                     await remote.get(bytearray(100))
 
             with self.assertRaises(weft.RevokedError):
-                await asyncio.wait_for(reads(), 20)
+                await asyncio.wait_for(reads(), 60)
 
     async def test_a_view_runs_its_finalizers(self):
         async with weft.Worker() as worker:
@@ -115,7 +116,7 @@ class Elsewhere(Case):
             sent = asyncio.ensure_future(client.send_tag(bytes(4 << 20), 77))
             await until(lambda: server.worker.tag_probe(77, 0xFFFFFFFFFFFFFFFF))
             drop_elsewhere([server.worker.tag_take(77, 0xFFFFFFFFFFFFFFFF)])
-            await asyncio.wait([sent], timeout=20)
+            await asyncio.wait([sent], timeout=60)
             self.assertTrue(sent.done())
             sent.exception()
 
@@ -280,7 +281,7 @@ class Closing(Case):
             await worker.close()
             for wait in waits:
                 with self.assertRaises(weft.ClosedError):
-                    await asyncio.wait_for(wait, 20)
+                    await asyncio.wait_for(wait, 60)
 
     async def test_none_of_it_is_used(self):
         async with weft.Worker(settings={"log.level": "none"}) as one:
@@ -306,7 +307,7 @@ class Closing(Case):
             self.assertEqual(ran, [None])
 
 
-class Workers(unittest.TestCase):
+class Collected(unittest.TestCase):
     def test_a_worker_whose_views_finalizers_refer_to_it_is_collected(self):
         for has_view in (False, True):  # one that goes before its worker
             ran = []
@@ -595,7 +596,7 @@ class Graphs(unittest.TestCase):
             await end(worker, team, view)
             with self.assertRaises(weft.ClosedError):
                 graphs[2 if end is release else 1].add(print)
-            await asyncio.wait([running], timeout=20)
+            await asyncio.wait([running], timeout=60)
             self.assertTrue(running.done())
             running.exception()
             for graph in graphs:
@@ -617,6 +618,45 @@ class Graphs(unittest.TestCase):
 
         for end in (close, destroy, close_team, release):
             asyncio.run(body(end))
+
+    def test_one_of_a_team_that_another_thread_cannot_close_stays(self):
+        async def body():
+            async with weft.Worker(settings={"log.level": "none"}) as worker:
+                view = await weft.view.open(worker)
+                team = await teams.create(worker, "self")
+                graphs = [Graph(1, team=which) for which in (team, view.team)]
+                tasks = [graph.add(lambda: 5) for graph in graphs]
+                for end in (worker.destroy, worker.post_close, team._core.post_close, view._core.post_release):
+                    with self.assertRaises(weft.WrongThreadError):
+                        await asyncio.to_thread(end)
+                for graph, task in zip(graphs, tasks):
+                    await graph.run()
+                    self.assertEqual(graph.result(task), 5)
+                    graph.close()
+                await team.close()
+                await view.release()
+
+        asyncio.run(body())
+
+    def test_a_view_of_a_region_that_a_function_takes_during_a_close_keeps_the_worker_open(self):
+        async def body():
+            worker = weft.Worker(settings={"log.level": "none"})
+            region, views = worker.alloc(4096), []
+            team = await teams.create(worker, "self")
+            began, goes_on = threading.Event(), threading.Event()
+            graph = Graph(1, team=team)
+            graph.add(lambda: (began.set(), goes_on.wait(60), views.append(memoryview(region))) and None)
+            running = asyncio.ensure_future(graph.run())
+            await asyncio.to_thread(began.wait, 60)
+            threading.Timer(0.05, goes_on.set).start()
+            with self.assertRaisesRegex(BufferError, "still in use"):
+                worker.destroy()
+            views.pop().release()
+            await asyncio.wait([running])
+            running.exception()
+            await worker.close()
+
+        asyncio.run(body())
 
     def test_one_of_a_team_is_destroyed_by_its_workers_thread(self):
         async def body():
@@ -689,7 +729,7 @@ class Graphs(unittest.TestCase):
                 try:
                     await asyncio.to_thread(began.wait, 60)
                     with self.assertRaises(weft.WrongThreadError):
-                        await asyncio.wait_for(asyncio.to_thread(graph.close), 20)
+                        await asyncio.wait_for(asyncio.to_thread(graph.close), 60)
                 finally:
                     goes_on.set()
                 await run
@@ -705,6 +745,107 @@ class Graphs(unittest.TestCase):
         box[0].run_wait()
         drop_elsewhere(box)
         self.assertEqual(ran, [1])
+
+
+# Another thread takes references of its own, so that the last one goes there, also without the interpreter's lock.
+LOOKED_UP = """
+import threading, weft
+class Endpoint(weft._core.Endpoint):
+    def _ready(self):
+        pass
+    def _lost(self, error):
+        pass
+settings = {"log.level": "none"}
+one, two = weft.Worker(settings=settings), weft.Worker(settings=settings)
+one.endpoint_type = two.endpoint_type = Endpoint
+accepted, box, dropped = [], [], []
+begin, taken, alone = threading.Event(), threading.Event(), threading.Event()
+listener = one.post_listen("tcp://127.0.0.1:0", accepted.append)
+def handler(ep, message):
+    assert ep is None or type(ep) is Endpoint and ep.closed in (True, False)
+one.am_handler(5, handler)
+def drops():
+    while True:
+        begin.wait(), begin.clear()
+        mine = list(box)
+        if not mine:
+            return
+        taken.set(), alone.wait(), alone.clear()
+        while mine:
+            mine.pop()
+            for _ in range(200):
+                pass
+        dropped.append(1)
+thread = threading.Thread(target=drops)
+thread.start()
+for _ in range(60):
+    eps = [two.post_connect(listener.uri) for _ in range(30)]
+    while len(accepted) < 30:
+        one.progress(), two.progress()
+    box[:] = accepted
+    accepted.clear(), begin.set(), taken.wait(), taken.clear(), box.clear(), alone.set()
+    while not dropped:
+        for ep in eps:
+            try:
+                ep.am_send(b"x", 5, b"")
+            except weft.WeftError:
+                pass
+        two.progress(), one.progress()
+    dropped.clear()
+    for ep in eps:
+        try:
+            ep.post_close(True)
+        except weft.WeftError:
+            pass
+    for _ in range(20):
+        one.progress(), two.progress()
+begin.set()
+thread.join()
+print("all rounds")
+"""
+
+# One thread takes views of regions that another releases.
+VIEWED = """
+import threading, weft
+worker = weft.Worker(settings={"log.level": "none"})
+box, ended = [None], False
+def views():
+    while not ended:
+        try:
+            view = memoryview(box[0])
+        except (TypeError, BufferError, weft.ClosedError):
+            continue
+        bytes(view[::4096])
+        view.release()
+threads = [threading.Thread(target=views) for _ in range(2)]
+for thread in threads:
+    thread.start()
+for _ in range(150):
+    box[0] = region = worker.alloc(1 << 20)
+    while True:
+        try:
+            request = region.post_release()
+        except BufferError:
+            continue
+        break
+    while request is not None and not request.done:
+        worker.progress()
+ended = True
+for thread in threads:
+    thread.join()
+print("all rounds")
+"""
+
+
+@unittest.skipIf(sys.version_info < (3, 14) and not getattr(sys, "_is_gil_enabled", lambda: True)(), "no PyUnstable_TryIncRef here")
+class Races(unittest.TestCase):
+    def test_an_endpoint_that_another_thread_drops_is_looked_up(self):
+        ran = subprocess.run([sys.executable, "-c", LOOKED_UP], capture_output=True, text=True, timeout=200)
+        self.assertEqual((ran.returncode, ran.stdout), (0, "all rounds\n"), ran.stderr[-3000:])
+
+    def test_a_region_is_released_while_another_thread_takes_views_of_it(self):
+        ran = subprocess.run([sys.executable, "-c", VIEWED], capture_output=True, text=True, timeout=200)
+        self.assertEqual((ran.returncode, ran.stdout), (0, "all rounds\n"), ran.stderr[-3000:])
 
 
 if __name__ == "__main__":

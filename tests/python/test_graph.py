@@ -127,6 +127,24 @@ class Local(unittest.TestCase):
 
         asyncio.run(body())
 
+    def test_a_run_whose_coroutine_is_closed_is_cancelled(self):
+        async def body():
+            async with weft.Worker() as worker:
+                began, goes_on = threading.Event(), threading.Event()
+                graph = Graph(1)
+                first = graph.add(lambda: (began.set(), goes_on.wait(60)) and None)
+                second = graph.add(print, first)
+                run = graph.run(worker)
+                run.send(None)
+                await asyncio.to_thread(began.wait, 60)
+                run.close()
+                goes_on.set()
+                await graph.aclose(deadline=60)
+                with self.assertRaises(weft.ClosedError):
+                    graph.result(second)
+
+        asyncio.run(body())
+
     def test_a_trace_names_tasks_and_the_longest_chain(self):
         with Graph(1, trace=True) as graph, tempfile.TemporaryDirectory() as folder:
             a = graph.add(lambda: sum(range(20000)), name="a")
@@ -150,7 +168,7 @@ for _ in range(100): graph.add(sum, graph.add(lambda: [1]))
 worker = weft.Worker()
 request = graph._core.post_run(worker)
 print("end")
-"""], capture_output=True, text=True, timeout=30)
+"""], capture_output=True, text=True, timeout=200)
         self.assertEqual((said.returncode, said.stdout, said.stderr), (0, "end\n", ""))
 
 
@@ -164,7 +182,7 @@ run = graph.run(worker)
 run.send(None)
 begun.wait()
 print("end")
-"""], capture_output=True, text=True, timeout=60)
+"""], capture_output=True, text=True, timeout=200)
         self.assertEqual((said.returncode, said.stdout), (0, "end\n"))
 
 
@@ -240,7 +258,7 @@ graph.close()
 while not request.done:
     worker.progress()
 print(go_on.is_set())
-"""], capture_output=True, text=True, timeout=60)
+"""], capture_output=True, text=True, timeout=200)
         self.assertEqual((said.returncode, said.stdout), (0, "busy\nhandled\nTrue\n"), said.stderr)
 
 

@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 import unittest
+import unittest.mock
 import weakref
 
 import weft
@@ -96,7 +97,7 @@ class Connecting(Case):
                 for dialer in sockets:
                     dialer.setblocking(False)
                     dialer.connect_ex((listener.host, listener.port))
-                let_in, ends = [], time.monotonic() + 20
+                let_in, ends = [], time.monotonic() + 60
                 while len(let_in) < room and time.monotonic() < ends:  # not all at once on a busy machine
                     let_in += select.select([], [each for each in sockets if each not in let_in], [], 1)[1]
                 waiting = [each for each in sockets if each not in let_in]
@@ -163,6 +164,37 @@ class Ending(Case):
             with self.assertRaises(weft.PeerClosedError):
                 await server.recv(bytearray(1))
 
+    async def test_what_a_close_callback_raises_is_unraisable(self):
+        def raises(ep, error):
+            raise ValueError(repr(error))
+
+        said = []
+        with unittest.mock.patch("sys.unraisablehook", lambda args: said.append((args.exc_value, args.object))):
+            for end in (weft.Endpoint.close, weft.Endpoint.abort):
+                async with pair() as (client, server):
+                    client.on_close = server.on_close = raises
+                    ended = end(client)
+                    if ended is not None:
+                        await ended
+                    self.assertTrue(not client.alive)
+                    async with asyncio.timeout(60):
+                        while server.alive:
+                            await asyncio.sleep(0.01)
+        self.assertEqual([(type(error), of) for error, of in said], [(ValueError, raises)] * 4)
+        self.assertEqual([str(said[at][0]) for at in (0, 2)], ["None"] * 2)
+        self.assertTrue(said[0][0].__traceback__)
+
+    async def test_the_close_of_a_worker_calls_the_close_callbacks_of_its_endpoints(self):
+        for destroys in (False, True):
+            one, two = weft.Worker(settings={"log.level": "none"}), weft.Worker(settings={"log.level": "none"})
+            listener, seen = one.listen(), []
+            kept = [await two.connect(listener.uri) for _ in range(3)]
+            kept[0].on_close = kept[1].on_close = lambda ep, error: seen.append((ep, error))
+            await kept[0].close()
+            two.destroy() if destroys else await two.close()
+            self.assertEqual(seen, [(kept[0], None), (kept[1], None)])
+            await one.close()
+
     async def test_what_was_sent_before_the_close_is_still_received(self):
         async with pair() as (client, server):
             lost = asyncio.get_running_loop().create_future()
@@ -194,7 +226,7 @@ class Ending(Case):
             self.assertFalse(closing.done() or client.closed)
             client.abort()
             client.abort()
-            await asyncio.wait_for(closing, 20)
+            await asyncio.wait_for(closing, 60)
             self.assertTrue(client.closed)
             with self.assertRaises(weft.ClosedError):
                 await sending
@@ -451,11 +483,49 @@ class Plain(unittest.TestCase):
             ep, server = worker.run(both())
             for _ in range(5):
                 for busy in talk, call:
-                    signal.setitimer(signal.ITIMER_REAL, 0.01)
                     with self.assertRaises(KeyboardInterrupt):
+                        signal.setitimer(signal.ITIMER_REAL, 0.01)
                         worker.run(busy())
         self.assertEqual(lost, [])
         self.assertTrue(handled)
+
+    def interrupt_the_next_failure(self):
+        """As a signal would whose handler raises while the class of the failure is made."""
+        def trace(frame, event, arg):
+            if frame.f_code is weft.errors.make.__code__:
+                sys.settrace(None)
+                raise KeyboardInterrupt
+
+        self.addCleanup(sys.settrace, sys.gettrace())
+        sys.settrace(trace)
+
+    def test_an_interrupt_while_a_failure_is_made_ends_the_call_that_drives(self):
+        """Perhaps no task awaits the failure's future, as with that of a wait that was given up."""
+        with weft.Worker() as worker:
+            request = worker.tag_recv(bytearray(1), 5, 2**64 - 1)
+            request.future = future = weft._drivers.PollFuture()
+            request.cancel()
+            self.interrupt_the_next_failure()
+            with self.assertRaises(KeyboardInterrupt):
+                worker.wait(20000)
+            self.assertTrue(request.done)
+            with self.assertRaises(weft.errors.CancelledError):
+                next(future.__await__())
+
+    def test_an_endpoint_is_lost_although_an_interrupt_comes_while_its_failure_is_made(self):
+        async def both():
+            listener = worker.listen()
+            return await worker.connect(listener.uri), await listener.accept()
+
+        with weft.Worker() as worker:
+            ep, server = worker.run(both())
+            ep.abort()
+            self.interrupt_the_next_failure()
+            with self.assertRaises(KeyboardInterrupt):
+                while server.alive:
+                    worker.wait(20000)
+                worker.wait(0)
+            self.assertIsInstance(server.error, weft.WeftError)
 
     def test_an_exit_in_a_callback_ends_the_call_that_drives(self):
         def handler(ep, message):
@@ -501,7 +571,7 @@ signal.setitimer(signal.ITIMER_REAL, 0.05, 0.05)
 woken = worker.wait(60000)
 signal.setitimer(signal.ITIMER_REAL, 0)  # the end of an interpreter takes its handlers back first
 print(woken)
-"""], capture_output=True, text=True, timeout=50)
+"""], capture_output=True, text=True, timeout=200)
         self.assertEqual((said.returncode, said.stdout), (0, "True\n"), said.stderr)
 
     def test_another_thread_may_not_use_the_worker(self):
@@ -536,7 +606,7 @@ print(woken)
 
     def test_threads_each_with_a_loop_and_a_worker(self):
         uris, done = [], []
-        there = threading.Barrier(2, timeout=30)
+        there = threading.Barrier(2, timeout=60)
 
         async def serve():
             async with weft.Worker(unlock=True) as worker:
@@ -636,7 +706,7 @@ for _ in range(10):
     two.progress()
     one.progress()
 print("end")
-"""], capture_output=True, text=True, timeout=60, env={**os.environ, "PYTHONMALLOC": "debug"})
+"""], capture_output=True, text=True, timeout=200, env={**os.environ, "PYTHONMALLOC": "debug"})
         self.assertEqual((said.returncode, said.stdout), (0, "end\n"), said.stderr)
 
     def test_texts_that_are_no_utf8_hide_no_error(self):

@@ -22,7 +22,7 @@ class Kept(logging.Handler):
         self.free.set()
 
     def emit(self, record):
-        self.free.wait(20)
+        self.free.wait(200)
         self.records.append(record)
 
     def texts(self):
@@ -62,7 +62,7 @@ class Log(unittest.TestCase):
     def test_lines_arrive_while_no_thread_drives_anything(self):
         weft.log.attach(self.logger)
         say_a_line()
-        until = time.monotonic() + 20
+        until = time.monotonic() + 60
         while not self.kept.records and time.monotonic() < until:
             time.sleep(0.001)
         self.assertIn(LINE, self.kept.texts()[0])
@@ -108,7 +108,7 @@ class Log(unittest.TestCase):
         self.assertEqual(len(self.kept.records), 1)
 
     def run_program(self, text):
-        said = subprocess.run([sys.executable, "-c", textwrap.dedent(text)], capture_output=True, text=True, timeout=60,
+        said = subprocess.run([sys.executable, "-c", textwrap.dedent(text)], capture_output=True, text=True, timeout=200,
                               cwd=os.path.dirname(os.path.abspath(__file__)))
         self.assertEqual(said.returncode, 0, said.stderr)
         return said

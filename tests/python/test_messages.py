@@ -232,6 +232,42 @@ class Other(Case):
             with self.assertRaises(weft.UnsupportedError):
                 server.worker.register_am_allocator(bytearray, "rocm")
 
+    async def test_what_an_allocator_raises_is_raised_by_am_recv(self):
+        async with pair() as (client, server):
+            def no_memory(size):
+                raise MemoryError("none of %d bytes" % size)
+
+            for make, error, words in ((no_memory, MemoryError, "none of"), (bytes, BufferError, "writable"),
+                                       (lambda size: bytearray(size - 1), weft.TruncatedError, "")):
+                server.worker.register_am_allocator(make)
+                for size in (100, 8 << 20):
+                    sends = asyncio.ensure_future(client.am_post(bytes(size)))
+                    with self.assertRaisesRegex(error, words):
+                        await server.am_recv(deadline=20)
+                    await asyncio.wait([sends])
+                    if sends.exception() is not None:  # one that waits at its sender
+                        self.assertIsInstance(sends.exception(), weft.RejectedError)
+            server.worker.register_am_allocator(bytearray)
+            await client.am_post(b"next")
+            self.assertEqual(await server.am_recv(), b"next")
+
+    async def test_a_message_for_am_recv_has_a_header_of_the_programs_own(self):
+        async with pair() as (client, server):
+            for header in (b"", b"\0", b"\1", b"h" * 255):
+                for size in (0, 5, 3 << 20):
+                    sends = asyncio.ensure_future(client.am_post(b"x" * size, header))
+                    got, theirs = await server.am_recv_with_header()
+                    await sends
+                    self.assertEqual((bytes(got), theirs), (b"x" * size, header))
+            await client.am_post([b"several ", b"", bytearray(b"buffers")], b"h")
+            self.assertEqual(bytes(await server.am_recv()), b"several buffers")
+            await client.am_post(None, b"a header alone")
+            self.assertEqual((await server.am_recv_with_header())[1], b"a header alone")
+            with self.assertRaisesRegex(weft.TooBigError, "256 bytes: it has at most 255"):
+                await client.am_post(b"x", bytes(256))
+            with self.assertRaises(weft.TimedOutError):
+                await server.am_recv_with_header(deadline=0.01)
+
     async def test_frames_arrive_as_they_were_each_aligned(self):
         async with pair() as (client, server):
             for frames in ([], [b""], [b"a", b"", b"bc" * 500], [bytes([i]) * i for i in range(100)], [bytes(4 << 20), b"end"]):

@@ -226,6 +226,40 @@ except MemoryError:
     print(graph.result(task))
 """
 
+ACCEPTED = """
+import _testcapi, weft
+settings = {"log.level": "none"}
+one, two = weft.Worker(settings=settings), weft.Worker(settings=settings)
+accepted, lost = [], []
+listener = one.post_listen("tcp://127.0.0.1:0", accepted.append)
+class Endpoint(weft._core.Endpoint):
+    def _ready(self):
+        pass
+    def _lost(self, error):
+        lost.append(error)
+two.endpoint_type = Endpoint
+for n in range(40):
+    ep = two.post_connect(listener.uri)
+    for _ in range(200):
+        _testcapi.set_nomemory(n, n + 1)
+        try:
+            one.progress()
+        except MemoryError:
+            pass
+        finally:
+            _testcapi.remove_mem_hooks()
+        two.progress()
+    for _ in range(100000):
+        if accepted or lost:
+            break
+        one.progress(), two.progress()
+    else:
+        raise SystemExit("neither accepted nor lost: %d" % n)
+    accepted.clear(), lost.clear()
+    ep.post_close()
+print("each was accepted or lost")
+"""
+
 OPERATIONS = [line[4:-3] for line in PROGRAM.splitlines() if line.startswith("def ") and line.endswith("():")]
 
 
@@ -235,15 +269,19 @@ class NoMemory(unittest.TestCase):
         wrong = []
         for name in OPERATIONS:
             ran = subprocess.run([sys.executable, "-c", PROGRAM, name, str(lasting)], capture_output=True, text=True,
-                                 timeout=120)
+                                 timeout=200)
             if (ran.returncode, ran.stdout) != (0, "went on\n") or "SystemError" in ran.stderr:
                 wrong.append((name, ran.returncode, ran.stdout, ran.stderr[-1000:]))
         self.assertEqual(wrong, [])
 
     # Tasks are left out: a thread of a graph that finds no memory for its thread state is the interpreter's fatal error.
     def test_a_run_that_could_not_begin_keeps_the_results(self):
-        ran = subprocess.run([sys.executable, "-c", RUN], capture_output=True, text=True, timeout=60)
+        ran = subprocess.run([sys.executable, "-c", RUN], capture_output=True, text=True, timeout=200)
         self.assertEqual((ran.returncode, ran.stdout), (0, "5\n"), ran.stderr[-3000:])
+
+    def test_an_endpoint_that_has_no_object_is_closed(self):
+        ran = subprocess.run([sys.executable, "-c", ACCEPTED], capture_output=True, text=True, timeout=200)
+        self.assertEqual((ran.returncode, ran.stdout), (0, "each was accepted or lost\n"), ran.stderr[-3000:])
 
     def test_one_allocation_that_fails(self):
         self.run_all(0)

@@ -11,6 +11,7 @@ import threading
 import unittest
 
 import weft
+import weft.teams
 from pair import Case, Index, pair
 from weft.rma import Remote, RemoteIO, release, revoke
 from weft.streams import EndpointTransport, open_stream
@@ -221,6 +222,13 @@ class OneSided(Case):
 
 
 class Streams(Case):
+    async def test_an_endpoint_of_a_team_has_no_pair(self):
+        async with weft.Worker() as worker:
+            team = await weft.teams.create(worker, "self")
+            with self.assertRaises(weft.UnsupportedError):
+                await open_stream(team.endpoint(0))
+            await team.close()
+
     async def test_reader_and_writer_carry_bytes_both_ways_and_end(self):
         async with pair() as (client, server):
             (reader, writer), (far_reader, far_writer) = await open_stream(client), await open_stream(server)
@@ -277,13 +285,13 @@ class Streams(Case):
                 with self.assertRaises(ValueError):
                     transport.set_write_buffer_limits(high, low)
             writer.write(bytes(2 << 20))
-            await asyncio.wait_for(writer.drain(), 20)
+            await asyncio.wait_for(writer.drain(), 60)
             transport.set_write_buffer_limits(1 << 20)
             draining = asyncio.ensure_future(writer.drain())
             self.assertEqual(await asyncio.wait({draining}, timeout=0.05), (set(), {draining}))
             far_reader, far_writer = await open_stream(server)
             await far_reader.readexactly(2 << 20)
-            await asyncio.wait_for(draining, 20)
+            await asyncio.wait_for(draining, 60)
             for each in writer, far_writer:
                 each.close()
 
@@ -321,8 +329,8 @@ class Streams(Case):
             await asyncio.sleep(0.05)
             self.assertFalse(client.closed)
             writer.transport.abort()
-            await asyncio.wait_for(writer.wait_closed(), 20)
-            async with asyncio.timeout(20):
+            await asyncio.wait_for(writer.wait_closed(), 60)
+            async with asyncio.timeout(60):
                 while not client.closed:
                     await asyncio.sleep(0.01)
 
@@ -331,11 +339,11 @@ class Streams(Case):
             async with pair() as (client, server):
                 reader, writer = await open_stream(client)
                 client.abort() if abort else await client.close()
-                await asyncio.wait_for(writer.wait_closed(), 20)
+                await asyncio.wait_for(writer.wait_closed(), 60)
             async with pair() as (client, server):
                 reader, writer = await open_stream(client)
                 writer.transport.abort() if abort else server.abort()
-                await asyncio.wait_for(writer.wait_closed(), 20)
+                await asyncio.wait_for(writer.wait_closed(), 60)
 
     async def test_what_a_protocol_raises_ends_its_connection(self):
         class Raises(asyncio.Protocol):
@@ -350,10 +358,38 @@ class Streams(Case):
             lost = loop.create_future()
             EndpointTransport(client, Raises(), loop)
             await server.stream_send(b"abc")
-            self.assertIsInstance(await asyncio.wait_for(lost, 20), OSError)
+            self.assertIsInstance(await asyncio.wait_for(lost, 60), OSError)
             self.assertEqual([type(one["exception"]) for one in self.complaints], [OSError])
             self.complaints.clear()
             self.assertFalse(client.alive)
+
+    async def test_a_reader_that_had_no_room_gets_what_came_before_the_end_of_its_peer(self):
+        for scheme in ("tcp", "shm"):
+            for n, size in ((5, 100000), (100, 1000)):
+                async with pair(scheme=scheme) as (client, server):
+                    reader, writer = await open_stream(client, limit=1000)
+                    for i in range(n):
+                        await server.stream_send(bytes([i]) * size)
+                    await server.close()
+                    async with asyncio.timeout(60):
+                        while client.alive and client.error is None and writer.transport.is_reading():
+                            await asyncio.sleep(0.01)
+                    await asyncio.sleep(0.05)  # the end of the peer is here, too
+                    self.assertEqual(await reader.read(), b"".join(bytes([i]) * size for i in range(n)))
+                    await asyncio.wait_for(writer.wait_closed(), 60)
+
+    async def test_a_worker_that_closes_ends_its_streams(self):
+        for closes in (lambda worker: worker.close(), lambda worker: asyncio.sleep(0, worker.destroy())):
+            one, two = weft.Worker(settings={"log.level": "none"}), weft.Worker(settings={"log.level": "none"})
+            listener = one.listen()
+            reader, writer = await open_stream(await two.connect(listener.uri))
+            reading = asyncio.ensure_future(reader.read())
+            ended = asyncio.ensure_future(writer.wait_closed())
+            await asyncio.sleep(0.01)
+            await closes(two)
+            self.assertEqual(await asyncio.wait_for(reading, 60), b"")
+            await asyncio.wait_for(ended, 60)
+            await one.close()
 
     async def test_the_end_of_the_peer_ends_the_reader(self):
         async with pair() as (client, server):

@@ -187,6 +187,36 @@ class Cancelled(Case):
                 await sends
                 self.assertEqual(bytes(got), data)
 
+    async def test_a_message_that_is_there_later_wakes_who_waits(self):
+        async with weft.Worker(settings={"log.level": "error"}) as worker:
+            listener = worker.listen()
+            driven_here = type("DrivenHere", (weft._core.Worker,), {"_gone": lambda worker: None})
+            sender = driven_here(weft.Context({"log.level": "error"}))
+            sender.endpoint_type = type("Quiet", (weft._core.Endpoint,), {"_ready": lambda ep: None})
+            far = sender.post_connect(listener.uri)
+            accepting = asyncio.ensure_future(listener.accept())
+            while not accepting.done():
+                sender.progress()
+                await asyncio.sleep(0)
+            server = accepting.result()
+            data = bytes(64 << 20)
+            sending = far.am_send(data, 1022, b"")
+            while not server.am_probe():
+                sender.progress()
+                await asyncio.sleep(0)
+            first = asyncio.ensure_future(server.am_recv(deadline=0.05))
+            second = asyncio.ensure_future(server.am_recv())
+            await asyncio.wait([first])
+            self.assertIsInstance(first.exception(), weft.TimedOutError)
+            while not sending.done:
+                sender.progress()
+                await asyncio.sleep(0)
+            self.assertEqual(len(await asyncio.wait_for(second, 60)), len(data))
+            sender.post_close()
+            while not sender.closed:
+                sender.progress()
+                await asyncio.sleep(0)
+
     async def test_a_connect_that_nobody_answers_ends_at_its_deadline(self):
         with socket.create_server(("127.0.0.1", 0)) as silent:
             async with weft.Worker(settings={"log.level": "none", "connect.timeout": "1h"}) as worker:
@@ -196,7 +226,7 @@ class Cancelled(Case):
                 with self.assertRaises(weft.TimedOutError):
                     await ep.ready(deadline=0.05)
                 with self.assertRaises(weft.TimedOutError):
-                    await asyncio.wait_for(ep.send(b"x", deadline=0.05), 20)
+                    await asyncio.wait_for(ep.send(b"x", deadline=0.05), 60)
                 ep.abort()
 
     async def test_a_cancelled_connect_leaves_nothing(self):

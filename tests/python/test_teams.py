@@ -456,7 +456,7 @@ class Views(unittest.TestCase):
             file.write(SCRIPT)
         self.addCleanup(os.remove, script)
         done = subprocess.run([sys.executable, "-m", "weft.run", "-n", "4", "--plain", script], capture_output=True, text=True,
-                              timeout=50)
+                              timeout=200)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         rows = sorted(json.loads(line) for line in done.stdout.splitlines())
         self.assertEqual(rows, [[rank, 4, "weft-run", 10, True, 2, ["second", "first"], True] for rank in range(4)])

@@ -75,7 +75,7 @@ asyncio.run(main())
 EOF
     cd "$scratch" || return 1
     # no weft-run in PATH
-    said=$(PATH=/usr/bin:/bin PYTHONPATH=$scratch/run timeout 100 "$python" -m weft.run -n 2 rank.py 2>&1 | sort | tr '\n' ' ')
+    said=$(PATH=/usr/bin:/bin PYTHONPATH=$scratch/run timeout 200 "$python" -m weft.run -n 2 rank.py 2>&1 | sort | tr '\n' ' ')
     has "two processes" "$said" "rank 0 of 2.*rank 1 of 2"
 }
 
@@ -86,7 +86,7 @@ test_an_installed_wheel_works_and_dask_finds_it() {
     export PYTHONPATH=$scratch/site
     has "weft.info" "$("$python" -m weft.info)" tcp
     "$python" -c 'import distributed' 2>/dev/null || skip "no distributed here"
-    timeout 100 "$python" "$tests/test_dask.py" Clusters 2>&1 | tail -30 >said
+    DASK_DISTRIBUTED__COMM__TIMEOUTS__CONNECT=200s timeout 600 "$python" "$tests/test_dask.py" Clusters 2>&1 | tail -30 >said
     grep -q '^OK$' said || fail "$(cat said)"
 }
 
@@ -101,7 +101,7 @@ print(version('weft'), [point.value for point in points(group='distributed.comm.
     expect "what is known of it" "$found" "0.1.0 ['weft.dask:WeftBackend']"
     "$python" -c 'import distributed' 2>/dev/null || skip "no distributed here"
     cd "$scratch" || return 1
-    timeout 100 "$python" "$tests/test_dask.py" Clusters 2>&1 | tail -30 >said
+    DASK_DISTRIBUTED__COMM__TIMEOUTS__CONNECT=200s timeout 600 "$python" "$tests/test_dask.py" Clusters 2>&1 | tail -30 >said
     grep -q '^OK$' said || fail "$(cat said)"
 }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 import array
 import asyncio
 import contextlib
+import errno
 import gc
 import logging
 import os
@@ -28,6 +29,7 @@ _WORDS = {errors.RefusedError: "Destination is unreachable", errors.UnreachableE
           errors.TruncatedError: "Message truncated"}
 UNTAGGED = 0xFFFFFFFF  # of messages without a tag
 _thread = threading.local()
+logger = logging.getLogger("ucx")
 
 
 class Address(bytes):
@@ -80,9 +82,8 @@ def init(options: Mapping[str, str] | None = None, env_takes_precedence: bool = 
     _thread.options, _thread.timeout = theirs, timeout
     _thread.worker = Worker(_thread.context, name="compat")
     _thread.worker.endpoint_type = CoreEndpoint
-    log = logging.getLogger("ucx")
-    if log.isEnabledFor(logging.INFO):
-        log.info("initialized with: %s", ", ".join("%s=%s" % pair for pair in sorted(get_config().items())))
+    if logger.isEnabledFor(logging.INFO):
+        logger.info("initialized with: %s", ", ".join("%s=%s" % pair for pair in sorted(get_config().items())))
     return _thread.worker
 
 
@@ -154,6 +155,39 @@ def get_address(ifname: str | None = None) -> str:
             return probe.getsockname()[0]
         except OSError:
             return "127.0.0.1"
+
+
+def get_address6(ifname: str | None = None) -> str:
+    """The same, an IPv6 address: of an interface the first that others reach before one of its link alone, which has its zone.
+    Of listeners on loopback alone it is IPv4's, mapped. Errors: OSError if there is no such interface, or it has none."""
+    if ifname is None and not _listens_on_all():
+        return "::ffff:127.0.0.1"
+    ifname = ifname or os.environ.get("UCXPY_IFNAME") or None
+    if ifname is not None:
+        return _address6_of(ifname)
+    with socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("2001:db8::1", 9))  # sends nothing
+            return probe.getsockname()[0]
+        except OSError:
+            return "::1"
+
+
+def _address6_of(ifname: str) -> str:
+    number, of_link, found = socket.if_nametoindex(ifname), 0x20, []
+    with open("/proc/net/if_inet6") as rows:
+        for address, index, _, scope, _, _ in map(str.split, rows):
+            if int(index, 16) == number:
+                found.append((int(scope, 16) == of_link, socket.inet_ntop(socket.AF_INET6, bytes.fromhex(address))))
+    if not found:
+        raise OSError(errno.EADDRNOTAVAIL, "%s has no IPv6 address" % ifname)
+    linked, address = min(found, key=lambda row: row[0])
+    return address + "%" + ifname if linked else address
+
+
+def get_ucxpy_logger() -> logging.Logger:
+    """Their logger, as the program has configured it."""
+    return logger
 
 
 def progress() -> int:
@@ -332,7 +366,7 @@ class EndpointBase:
                     if self._ep.error is not None:
                         raise self._ep._loss()
             except Exception as error:
-                logging.getLogger("ucx").error("UCXError('%s')", error)
+                logger.error("UCXError('%s')", error)
 
     def abort(self) -> None:
         self._ep.abort()
@@ -367,7 +401,7 @@ class ListenerBase:
         if getattr(self, "_listener", None) is None or self._listener.closed:
             return
         if self._active[0]:
-            logging.getLogger("ucx").warning("Listener object is being destroyed; %d callbacks of clients have not ended",
+            logger.warning("Listener object is being destroyed; %d callbacks of clients have not ended",
                                              self._active[0])
         self.close()
 
@@ -384,7 +418,7 @@ def listen(make: Callable[[WeftEndpoint], Any], callback: Callable[[Any], Any], 
                 await said
         except Exception:
             # As a text: the frames of the exception would keep the endpoint.
-            logging.getLogger("ucx").error("Uncaught listener callback error\n%s", traceback.format_exc())
+            logger.error("Uncaught listener callback error\n%s", traceback.format_exc())
         finally:
             active[0] -= 1
 
@@ -446,13 +480,24 @@ class _AbsentModule(types.ModuleType):
     """A module of theirs that is not there: to import a name or a module from it says why."""
 
     why = ""
+    has_members = False
 
     def __getattr__(self, name: str) -> Any:
-        if name == "__path__":  # which an import of a module within asks for; of an AttributeError it would tell nothing
+        """Of a name that is not among its members."""
+        if name == "__path__" and not self.has_members:  # which an import of a module within asks for; of an AttributeError it would tell nothing
             raise NotImplementedError(self.why)
         if name[:2] == "__":
             raise AttributeError("module %r has no attribute %r" % (self.__name__, name))
         raise AbsentError(self.why)
+
+
+def partial(module: str, name: str, why: str, members: Mapping[str, Any]) -> types.ModuleType:
+    """A module of theirs that has some of its names. The others say why."""
+    made = _AbsentModule("%s.%s" % (module, name))
+    made.why, made.has_members = "%s is not there but for %s: %s" % (made.__name__, ", ".join(members), why), True
+    made.__dict__.update(members)
+    sys.modules[made.__name__] = made
+    return made
 
 
 def absent(module: str, names: Mapping[str, str], modules: Mapping[str, str]) -> Callable[[str], Any]:

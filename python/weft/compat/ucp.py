@@ -11,12 +11,16 @@ from typing import Any, Callable
 from .. import _core, errors
 from . import _options, _shared
 from ._shared import (active_transports as get_active_transports, context_info as get_ucp_context_info, get_address,
-                      get_config, get_worker_address, progress, version as get_ucx_version,
+                      get_config, get_ucxpy_logger, get_worker_address, logger, progress, version as get_ucx_version,
                       worker as _worker, worker_handle as get_ucp_worker, worker_info as get_ucp_worker_info)
 
 
-class UCXError(Exception):
-    """The base of all errors."""
+class UCXBaseException(Exception):
+    """The base of all errors in theirs."""
+
+
+class UCXError(UCXBaseException):
+    """The base of those below, too: what theirs raises as a UCXError may have a class of its own here."""
 
 
 class UCXConnectionReset(UCXError):
@@ -64,8 +68,8 @@ _CLASSES: dict[type[BaseException], type[Exception]] = {
 
 
 exceptions = _shared.submodule(__name__, "exceptions", {cls.__name__: cls for cls in (
-    UCXError, UCXConnectionReset, UCXCloseError, UCXCanceled, UCXMsgTruncated, UCXNotConnected, UCXUnreachable, UCXConfigError,
-    UCXWarning)})
+    UCXBaseException, UCXError, UCXConnectionReset, UCXCloseError, UCXCanceled, UCXMsgTruncated, UCXNotConnected, UCXUnreachable,
+    UCXConfigError, UCXWarning)})
 __version__ = _core.version
 __git_commit__ = ""
 __ucx_version__ = "%d.%d.%d" % get_ucx_version()
@@ -197,6 +201,37 @@ class ApplicationContext:
     def get_worker_address(self) -> _shared.Address:
         return get_worker_address()
 
+    def ucp_context_info(self) -> str:
+        return get_ucp_context_info()
+
+    def ucp_worker_info(self) -> str:
+        return get_ucp_worker_info()
+
+    def create_listener(self, callback_func: Callable[[Endpoint], Any], port: int | None = 0,
+                        endpoint_error_handling: bool = True) -> Listener:
+        return create_listener(callback_func, port, endpoint_error_handling)
+
+    async def create_endpoint(self, ip_address: str, port: int, endpoint_error_handling: bool = True) -> Endpoint:
+        return await create_endpoint(ip_address, port, endpoint_error_handling)
+
+    async def create_endpoint_from_worker_address(self, address: bytes, endpoint_error_handling: bool = True) -> Endpoint:
+        return await create_endpoint_from_worker_address(address, endpoint_error_handling)
+
+    def continuous_ucx_progress(self, event_loop: Any = None) -> None:
+        """Nothing to do: the loop's own reader drives the worker."""
+
+    def register_am_allocator(self, allocator: Callable[[int], Any], allocator_type: str) -> None:
+        register_am_allocator(allocator, allocator_type)
+
+    async def flush(self) -> None:
+        await flush()
+
+    def fence(self) -> None:
+        fence()
+
+    async def recv(self, buffer: Any, tag: int) -> int:
+        return await recv(buffer, tag)
+
 
 def _get_ctx() -> ApplicationContext:
     _worker()
@@ -204,5 +239,8 @@ def _get_ctx() -> ApplicationContext:
 
 
 core = _shared.core_of(__name__, globals(), ApplicationContext)
-__getattr__ = _shared.absent(__name__, {"get_default_options": "options of UCX have no effect here"},
-                             {"_libs": "the core interface; weft.rma has remote memory"})
+utils = _shared.partial(__name__, "utils", "tools of UCX-Py's own", {"get_ucxpy_logger": get_ucxpy_logger})
+__getattr__ = _shared.absent(__name__, {"get_default_options": "options of UCX have no effect here",
+                                        "__ucx_min_version__": "there is no UCX"},
+                             {"_libs": "the core interface; weft.rma has remote memory",
+                              "comm": "what is behind the interface"})

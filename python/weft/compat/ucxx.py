@@ -7,14 +7,15 @@ interfaces only if a cluster key or the setting tcp.insecure allows it, else on 
 from __future__ import annotations
 
 import array
+import enum
 import warnings
 from types import SimpleNamespace
 from typing import Any, Callable
 
-from .. import _core, errors
+from .. import _arrays, _core, errors
 from . import _shared
-from ._shared import (active_transports as get_active_transports, context_info as get_ucp_context_info, get_address,
-                      get_config, get_worker_address, progress, version as get_ucx_version,
+from ._shared import (active_transports as get_active_transports, context_info as get_ucp_context_info, get_config,
+                      get_ucxpy_logger, get_worker_address, logger, progress, version as get_ucx_version,
                       worker as _worker, worker_handle as get_ucp_worker, worker_handle as get_ucxx_worker,
                       worker_info as get_ucp_worker_info)
 
@@ -105,12 +106,53 @@ def _probed(found: Any) -> SimpleNamespace:
     return SimpleNamespace(matched=True, sender_tag=Tag(found[1]), length=found[0], handle=None)
 
 
+class PythonAmSendMemoryTypePolicy(enum.Enum):
+    """What a receiver does with a message from memory of a kind that it has no allocator for: it takes memory of the host, or
+    its am_recv is UCXUnsupportedError, and the message is lost."""
+
+    FallbackToHost = 0
+    ErrorOnUnsupported = 1
+
+
+def get_address(ifname: str | None = None, use_ipv6: bool = False) -> str:
+    return _shared.get_address6(ifname) if use_ipv6 else _shared.get_address(ifname)
+
+
 class ApplicationContext:
-    """This thread's worker by the names of theirs: messages under a forced tag, of any endpoint."""
+    """This thread's worker by the names of theirs, and messages under a forced tag, of any endpoint."""
 
     progress_mode = "polling"  # a program may call progress(); none has to
+    enable_delayed_submission = enable_python_future = False
 
     worker = property(lambda self: _worker())
+    ucp_worker = ucxx_worker = property(lambda self: get_ucp_worker())
+    config = property(lambda self: get_config())
+    ucp_context_info = property(lambda self: get_ucp_context_info())
+    ucp_worker_info = property(lambda self: get_ucp_worker_info())
+    worker_address = property(lambda self: get_worker_address())
+
+    def create_listener(self, callback_func: Callable[[Endpoint], Any], port: int | None = 0, endpoint_error_handling: bool = True,
+                        connect_timeout: float = 5.0) -> Listener:
+        return create_listener(callback_func, port, endpoint_error_handling, connect_timeout)
+
+    async def create_endpoint(self, ip_address: str, port: int, endpoint_error_handling: bool = True,
+                              connect_timeout: float = 5.0) -> Endpoint:
+        return await create_endpoint(ip_address, port, endpoint_error_handling, connect_timeout)
+
+    async def create_endpoint_from_worker_address(self, address: bytes, endpoint_error_handling: bool = True) -> Endpoint:
+        return await create_endpoint_from_worker_address(address, endpoint_error_handling)
+
+    def continuous_ucx_progress(self, event_loop: Any = None) -> None:
+        """Nothing to do, as of the next three: the loop's own reader drives the worker."""
+
+    def clear_progress_tasks(self) -> None:
+        pass
+
+    def start_notifier_thread(self) -> None:
+        pass
+
+    def stop_notifier_thread(self) -> None:
+        pass
 
     def tag_probe(self, tag: int, remove: bool = False) -> SimpleNamespace:
         with _translated():
@@ -218,9 +260,34 @@ class Endpoint(_shared.EndpointBase):
             await self._receive(buffer, tag, force_tag)
         return buffers
 
+    async def am_send(self, buffer: Any, memory_type_policy: PythonAmSendMemoryTypePolicy | None = None,
+                      user_header: bytes | None = None) -> None:
+        """Sends a message for the peer's am_recv, with a header of at most 255 bytes."""
+        header, strict = _header_of(user_header), _is_strict(memory_type_policy)
+        with _translated(lambda: "am_send"):
+            await self._ep.am_post(buffer, header, same_kind=strict)
+
+    async def am_send_iov(self, buffers: Any, memory_type_policy: PythonAmSendMemoryTypePolicy | None = None,
+                          user_header: bytes | None = None) -> None:
+        """Sends several buffers, all of the host or all of a GPU, as one message, which the peer's am_recv has as one."""
+        if not isinstance(buffers, (list, tuple)) or not buffers:
+            raise ValueError("buffers: a list or tuple, and not an empty one")
+        if len({_arrays.device_block(part) is None for part in buffers}) > 1:
+            raise ValueError("buffers of the host and of a GPU in one message")
+        header, strict = _header_of(user_header), _is_strict(memory_type_policy)
+        with _translated(lambda: "am_send_iov"):
+            await self._ep.am_post(buffers, header, same_kind=strict)
+
     async def am_recv(self) -> Any:
         """A message in the memory of the registered allocator; without one, as _array_of."""
         return _array_of(await super().am_recv())
+
+    async def am_recv_with_header(self) -> tuple[Any, bytes]:
+        """The same, and the header that it was sent with: (memory, header)."""
+        with _translated(lambda: "am_recv"):
+            memory, header = await self._ep.am_recv_with_header()
+        await self._count()
+        return _array_of(memory), header
 
     def tag_probe(self, tag: Any = None, force_tag: bool = False, remove: bool = False) -> Any:
         """What waits under the tag: an object with `matched`, `sender_tag`, `length`, and `handle` (remove) for
@@ -236,6 +303,18 @@ class Endpoint(_shared.EndpointBase):
             await self._ep.recv_taken(probe_result.handle, buffer)
         await self._count()
         return probe_result.length
+
+
+def _header_of(header: bytes | None) -> bytes:
+    if not isinstance(header, (bytes, type(None))):
+        raise TypeError("user_header must be bytes")
+    return header or b""
+
+
+def _is_strict(policy: PythonAmSendMemoryTypePolicy | None) -> bool:
+    if not isinstance(policy, (PythonAmSendMemoryTypePolicy, type(None))):
+        raise TypeError("memory_type_policy is a PythonAmSendMemoryTypePolicy, or None")
+    return policy is PythonAmSendMemoryTypePolicy.ErrorOnUnsupported
 
 
 class Listener(_shared.ListenerBase):
@@ -301,6 +380,10 @@ def stop_notifier_thread() -> None:
 
 
 core = _shared.core_of(__name__, globals(), ApplicationContext)
-__getattr__ = _shared.absent(__name__, {"register_am_allocator": "neither has ucxx; weft.Worker has it"},
-                             {"_lib": "the core interface; weft.Worker(polls=True) is synchronous",
-                              "_lib_async": "what is behind the interface", "testing": "tools of ucxx's own tests"})
+utils = _shared.partial(__name__, "utils", "tools of ucxx's own benchmarks",
+                        {"get_address": get_address, "get_ucxpy_logger": get_ucxpy_logger})
+_CORE = "the core interface; weft.Worker(polls=True) is synchronous, and PythonAmSendMemoryTypePolicy is a name of " + __name__
+__getattr__ = _shared.absent(__name__, {"register_am_allocator": "neither has ucxx; weft.Worker has it",
+                                        "libucxx": _CORE, "__ucx_min_version__": "there is no UCX"},
+                             {"_lib": _CORE, "_lib_async": "what is behind the interface",
+                              "_cuda_context": "the memory's own context is used", "testing": "tools of ucxx's own tests"})
