@@ -217,8 +217,11 @@ static void agreement_report(struct job *job) {
     weft_team_t *team = a->team;
     struct agreement_call call = a->call;
     weft_status_t status = a->status;
-    if (status == WEFT_OK && agreement_has(a->value.lost, team->rank))
-        status = WEFT_ERR_PEER_FAILED;
+    if (status < 0)
+        weft__fail(status, "agreement %u", a->seq);
+    else if (agreement_has(a->value.lost, team->rank))
+        status = weft__fail(WEFT_ERR_PEER_FAILED,
+                            "agreement %u: the other members take this one for lost", a->seq);
     a->call.done = NULL;
     call.done(status, a->value.flags, a->value.lost, a->value.blobs, call.arg);
     weft__program_returned(team->reactor);

@@ -252,6 +252,8 @@ void weft__late_begin(struct collective *c);
 void weft__late_end(struct collective *c);
 /* Its deadline has passed: names those that it waits for in the team's `why`. */
 void weft__late_name(struct collective *c);
+/* The same of a creation: names the members from which nothing came. */
+void weft__late_name_missing(weft_team_t *team);
 enum { NO_RANK = UINT32_MAX };
 /* Before the team fails: notes what happened, and what the first collective in progress that needs
  * `rank` (NO_RANK: any) was at: "allreduce 7, 9 of 14 steps done: rank 3 has left". */
@@ -265,6 +267,9 @@ void weft__team_misses(weft_team_t *team, uint32_t rank);
 void weft__collective_misses_gone(struct collective *c);
 
 /* ---- steps.c, steps_prepare.c: over messages */
+
+/* Has nothing of `rank` come that a step of this member still takes? */
+bool weft__steps_miss(const struct collective *c, uint32_t rank);
 
 void weft__steps_recall(struct collective *c);
 /* It asks for counts still: messages of its blocks wait. */

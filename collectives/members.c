@@ -19,7 +19,7 @@ weft_status_t weft_team_describe_sized(size_t info_size, weft_team_t *team,
     info.size = team->size;
     info.epoch = team->epoch;
     info.status = team->status < 0 ? team->status : team->all_came ? WEFT_OK : WEFT_IN_PROGRESS;
-    info.blamed = team->status < 0 ? team->blamed : UINT32_MAX;
+    info.blamed = team->blamed;
     info.why = team->why;
     if (team->id) {
         info.n_hosts = team->n_hosts;

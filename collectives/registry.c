@@ -13,7 +13,7 @@ static const char registry_key;
 enum { ORPHANS_MOST = 4096, ORPHANS_OF_ONE = 1024, ORPHAN_BYTES_MOST = 4096 };
 
 /* 0 names none: that of a team whose exchange is in progress is not known. */
-static weft_team_t *find_team(struct team_registry *registry, uint64_t id) {
+weft_team_t *weft__team_find(struct team_registry *registry, uint64_t id) {
     if (!id) return NULL;
     list_for_each(at, &registry->teams) {
         weft_team_t *team = list_of(at, weft_team_t, of_registry);
@@ -61,6 +61,11 @@ static bool has_place(const struct team_registry *registry, uint64_t sender) {
     return n < ORPHANS_OF_ONE;
 }
 
+static void drop_early(struct team_registry *registry, bool for_memory) {
+    registry->lost_orphan = registry->lost_orphan || for_memory;
+    weft__count(registry->reactor)->coll_dropped++;
+}
+
 /* Members whose exchange ended sooner speak first. What they say before all have agreed is short
  * and little. */
 static void adopt_later(struct team_registry *registry, unsigned id, const weft_ep_t *ep,
@@ -70,8 +75,7 @@ static void adopt_later(struct team_registry *registry, unsigned id, const weft_
                am->len <= ORPHAN_BYTES_MOST;
     struct orphan *orphan = may ? weft__new(registry, struct orphan) : NULL;
     if (!orphan) {
-        registry->lost_orphan = registry->lost_orphan || may;
-        weft__count(registry->reactor)->coll_dropped++;
+        drop_early(registry, may);
         return;
     }
     orphan->team = wire->team;
@@ -85,7 +89,7 @@ static void adopt_later(struct team_registry *registry, unsigned id, const weft_
                                    .stream = wire->stream};
     list_init(&orphan->early.of);
     if (am->len && weft_am_retain(am, &orphan->early.data) < 0) {
-        registry->lost_orphan = true;
+        drop_early(registry, true);
         talloc_free(orphan);
         return;
     }
@@ -107,6 +111,7 @@ static void note_report(weft_team_t *team, weft_status_t status, uint32_t blamed
 static void notice(weft_team_t *team, uint32_t status, uint32_t blamed, uint32_t from) {
     int32_t value = (int32_t)status;
     bool known = value < 0 && value >= WEFT_STATUS_LAST;
+    if (blamed >= team->size) blamed = from;
     if (team->status == WEFT_OK) {
         weft_status_t reported = known ? (weft_status_t)value : WEFT_ERR_PROTOCOL;
         note_report(team, reported, blamed, from);
@@ -222,7 +227,7 @@ static bool read_wire(struct team_registry *registry, const weft_am_t *am, struc
 static bool find_sender(struct team_registry *registry, unsigned id, weft_ep_t *ep, weft_am_t *am,
                         struct from_member *m) {
     if (!read_wire(registry, am, &m->wire)) return false;
-    m->team = find_team(registry, m->wire.team);
+    m->team = weft__team_find(registry, m->wire.team);
     if (!m->team) {
         if (!answer_departed(registry, ep, id, &m->wire) && id != COLL_WIRE_OPEN)
             adopt_later(registry, id, ep, &m->wire, am);
@@ -253,7 +258,8 @@ static void on_notice(weft_ep_t *ep, weft_am_t *am, void *arg) {
 static void on_leave(weft_ep_t *ep, weft_am_t *am, void *arg) {
     struct from_member m;
     /* Of a team that is closed here already nothing is in flight any more. */
-    if (weft__coll_wire_read(am->header, am->header_len, &m.wire) && !find_team(arg, m.wire.team))
+    if (weft__coll_wire_read(am->header, am->header_len, &m.wire) &&
+        !weft__team_find(arg, m.wire.team))
         weft__team_release(arg, ep, m.wire.team, m.wire.epoch, m.wire.seq);
     else if (find_sender(arg, COLL_WIRE_LEAVE, ep, am, &m))
         weft__team_left(m.team, m.wire.from, ep, am->data, am->len);
@@ -375,7 +381,7 @@ weft_status_t weft__team_registry(weft_worker_t *worker, struct team_registry **
         }
         set_handlers(worker, registry);
     }
-    if (registry->closed) return weft__fail(WEFT_ERR_CLOSED, "the worker is closing");
+    if (registry->closed) return weft__worker_refuse(worker);
     *registry_p = registry;
     return WEFT_OK;
 }

@@ -474,6 +474,16 @@ static bool needs_steps(const struct collective *c, uint32_t rank) {
     return needs_share(c, rank);
 }
 
+bool weft__steps_miss(const struct collective *c, uint32_t rank) {
+    for (uint32_t i = 0; i < n_steps_of(c); i++) {
+        const struct step *step = step_of(c, i);
+        if (step->verb == STEP_RECV && rank_of(c, step) == rank &&
+            c->step[i].state < STEP_IN_FLIGHT && !c->step[i].early)
+            return true;
+    }
+    return needs_share(c, rank);
+}
+
 static bool awaits(const struct collective *c, uint32_t rank) {
     for (uint32_t i = 0; i < n_steps_of(c); i++) {
         const struct step *step = step_of(c, i);

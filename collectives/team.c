@@ -32,16 +32,21 @@ weft_status_t weft__team_outcome(weft_status_t status) {
 }
 
 void weft__team_reason(const weft_team_t *team, char *buf, size_t size) {
-    snprintf(buf, size, "the team failed because of rank %u%s%s", team->blamed,
-             team->why[0] ? ": " : "", team->why);
+    if (team->blamed == NO_RANK)
+        snprintf(buf, size, "the team is closing");
+    else
+        snprintf(buf, size, "the team failed because of rank %u%s%s", team->blamed,
+                 team->why[0] ? ": " : "", team->why);
+}
+
+static weft_status_t explain_failure(const weft_team_t *team) {
+    char reason[CAUSE_ROOM];
+    weft__team_reason(team, reason, sizeof reason);
+    return weft__fail(team->status, "%s", reason);
 }
 
 weft_status_t weft__team_usable(const weft_team_t *team) {
-    char reason[CAUSE_ROOM];
-    if (team->status < 0) {
-        weft__team_reason(team, reason, sizeof reason);
-        return weft__fail(team->status, "%s", reason);
-    }
+    if (team->status < 0) return explain_failure(team);
     if (!team_is_ready(&team->core.fsm)) return weft__fail(WEFT_ERR_BUSY, "the team is not ready");
     if (team->is_parent) return weft__fail(WEFT_ERR_BUSY, "another team is being made of this one");
     return WEFT_OK;
@@ -138,6 +143,12 @@ static weft_status_t begin_members(weft_team_t *team) {
     return weft__team_meet(team);
 }
 
+/* Of this member's own, which noted what happened. */
+static void note_causes(weft_team_t *team, weft_status_t status) {
+    if (team->status == WEFT_OK && !team->why[0])
+        (void)weft__causes_line(status, team->why, sizeof team->why);
+}
+
 /* ---- its machine ----------------------------------------------------------------------------- */
 
 static void post_notice(weft_team_t *team) {
@@ -166,6 +177,7 @@ static void on_effect(struct fsm *m, unsigned effect) {
             weft__program_returned(team->reactor);
             team->exchanged = team->status;
         }
+        weft__team_registry_forget(team->registry);
         break;
     case TEAM_FX_STOP_ALL:
         stop_all(team);
@@ -201,16 +213,17 @@ static const struct fsm_port port = {&weft__team_machine, on_effect, on_fail};
 static void connect_job(struct job *job) {
     weft_team_t *team = list_of(job, weft_team_t, connect);
     if (team->status < 0) return; /* failed or closed in the meantime */
+    weft__causes_clear();
     weft_status_t st = begin_members(team);
-    weft__team_registry_forget(team->registry);
+    if (st < 0) note_causes(team, st);
     if (st < 0) weft__team_fail(team, st, team->rank);
+    weft__team_registry_forget(team->registry);
 }
 
 static void exchange_over(struct job *job) {
     weft_team_t *team = list_of(job, weft_team_t, exchange_over);
     if (team->exchanged < 0) {
         weft__team_fail(team, team->exchanged, team->rank);
-        weft__team_registry_forget(team->registry);
     } else {
         weft__fsm_step(&team->core.fsm, TEAM_EV_EXCHANGED);
     }
@@ -222,17 +235,20 @@ static void exchange_over(struct job *job) {
 static void exchange_done(weft_status_t status, void *arg) {
     weft_team_t *team = arg;
     weft__program_returned(team->reactor);
+    if (status < 0) note_causes(team, status);
     team->exchanged = status > 0 ? WEFT_OK : status;
     weft__job_post(team->reactor, &team->exchange_over);
 }
 
 static void deadline_passed(struct timer *timer) {
     weft_team_t *team = list_of(timer, weft_team_t, deadline);
+    weft__late_name_missing(team);
     weft__team_fail(team, WEFT_ERR_TIMED_OUT, team->rank);
 }
 
 static void notify_ready(struct job *job) {
     weft_team_t *team = list_of(job, weft_team_t, notify);
+    if (team->status < 0) (void)explain_failure(team);
     if (team->on_ready) team->on_ready(team, team->status, team->arg);
     weft__program_returned(team->reactor);
     weft__team_settle(team);
@@ -366,6 +382,7 @@ static void init_team(weft_team_t *team, struct team_registry *registry,
     team->reactor = registry->reactor;
     if (params->exchange) team->exchange = *params->exchange;
     team->exchanged = WEFT_IN_PROGRESS;
+    team->blamed = NO_RANK;
     team->time_limit = time_limit(registry, params);
     team->on_ready = params->on_ready;
     team->arg = params->arg;
@@ -451,10 +468,6 @@ weft_status_t weft__team_create(weft_worker_t *opener, const weft_team_params_t 
 
 /* ---- in associated mode ---------------------------------------------------------------------- */
 
-static void free_stub(struct stub *stub) {
-    talloc_free(stub->object);
-}
-
 /* One whose worker closes is freed next: its registry may be gone by now. */
 void weft__team_stub_rest(struct stub *stub, weft_status_t status) {
     weft_team_t *team = stub->object, was = *team;
@@ -476,7 +489,7 @@ weft_status_t weft__team_stub(weft_worker_t *opener, const weft_team_params_t *p
     if (st < 0 || !team) return st < 0 ? st : WEFT_ERR_NO_MEMORY;
     st = weft__worker_stub_new(opener, STUB_TEAM, team, params, sizeof *params, &stub);
     if (st < 0) return free_team(team, st);
-    stub->closing = free_stub;
+    stub->closing = weft__stub_free_object;
     team->opener = opener;
     weft__team_stub_rest(stub, WEFT_ERR_NOT_ASSOCIATED);
     *team_p = team;
@@ -499,7 +512,7 @@ weft_status_t weft__team_stub_close(weft_team_t *team) {
     struct stub *stub = team->stub;
     weft_status_t st = weft__worker_check(stub->worker);
     if (st < 0) return st;
-    free_stub(stub);
+    weft__stub_free_object(stub);
     weft__worker_stub_gone(stub);
     return WEFT_OK;
 }

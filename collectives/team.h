@@ -142,8 +142,9 @@ struct weft_team {
 
     uint32_t rank, size, per_core, epoch;
     uint64_t id;          /* 0: the exchange is in progress */
+    uint64_t made_of;     /* the id of the team whose collectives are its exchange; 0: none */
     weft_status_t status; /* why it failed */
-    uint32_t blamed;      /* the member that caused it */
+    uint32_t blamed;      /* the member that caused it; NO_RANK: it is only closing */
     char why[160];        /* what that member did, or did not do; "": only the status is known */
     struct member *member;
     struct member_record *record; /* the contribution of each member to the exchange */
@@ -267,6 +268,8 @@ weft_status_t weft__team_close(weft_team_t *team, const weft_op_t *op);
 weft_status_t weft__team_outcome(weft_status_t status);
 /* What its failure is put down to, in words. */
 void weft__team_reason(const weft_team_t *team, char *buf, size_t size);
+/* The team of that id; NULL: it is not here. */
+weft_team_t *weft__team_find(struct team_registry *registry, uint64_t id);
 /* WEFT_OK, WEFT_ERR_BUSY before the team is ready, or the status of the failed team. */
 weft_status_t weft__team_usable(const weft_team_t *team);
 

@@ -4,10 +4,12 @@
  * then a bcast of the inviter's, which has those of the joiners. The inviter sends the joiners all.
  */
 #include <base/counters.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "collective.h"
 #include "joining.h"
+#include "no_team.h"
 
 struct joiner {
     struct joiner_core core;
@@ -33,7 +35,7 @@ struct team_grow {
     bool gathered, sent; /* the old members' records are there; the joiners' are on their way */
     bool alone;          /* there is no new team here, and this side takes part for the others */
     bool cancelled;
-    weft_status_t status; /* of the inviter's part; and of a new team that could not be made */
+    struct no_team none; /* the inviter's part; and a new team that could not be made */
     uint8_t *record, *records, *verdict;
     uint8_t *to;
     weft_done_fn done;
@@ -77,8 +79,8 @@ static void answer_joiner(struct joiner *joiner) {
     const struct team_grow *g = joiner->team->growing;
     if (!joiner->record || !g) /* it waited in vain */
         send_to_joiner(joiner, COLL_WIRE_WELCOME, WEFT_ERR_CLOSED, NULL, 0);
-    else if (g->status < 0)
-        send_to_joiner(joiner, COLL_WIRE_RECORDS, g->status, NULL, 0);
+    else if (g->none.status < 0)
+        send_to_joiner(joiner, COLL_WIRE_RECORDS, g->none.status, NULL, 0);
     else
         send_to_joiner(joiner, COLL_WIRE_RECORDS, WEFT_OK, g->records,
                        (size_t)g->exchange.size * MEMBER_RECORD_BYTES);
@@ -94,8 +96,9 @@ static void on_effect(struct fsm *m, unsigned effect) {
         go_on(g);
         break;
     case JOINER_FX_LOST:
-        if (g->status == WEFT_OK && !g->sent)
-            g->status = weft__fail(WEFT_ERR_PEER_FAILED, "a worker that joins was lost");
+        if (g->none.status == WEFT_OK && !g->sent)
+            weft__no_team(&g->none,
+                          weft__fail(WEFT_ERR_PEER_FAILED, "a worker that joins was lost"));
         go_on(g);
         break;
     case JOINER_FX_ANSWER: answer_joiner(joiner); break;
@@ -136,11 +139,13 @@ void weft__grow_stop(weft_team_t *team) {
         if (!joiner_is_taken(&joiner->core.fsm)) weft__fsm_step(&joiner->core.fsm, JOINER_EV_END);
     }
     if (!g || g->sent) return;
-    if (g->status == WEFT_OK) g->status = team->status;
+    if (g->none.status == WEFT_OK) weft__no_team(&g->none, weft__team_usable(team));
     go_on(g);
 }
 
 /* ---- the end of growing ---------------------------------------------------------------------- */
+
+static const char growing[] = "growing a team";
 
 static void release_joiners(struct team_grow *g) {
     list_for_each_safe(at, next, &g->old->joiners) {
@@ -153,7 +158,8 @@ static void notify_grow(struct job *job) {
     struct team_grow *g = list_of(job, struct team_grow, notify);
     weft_team_params_t params = g->params;
     struct reactor *reactor = g->reactor;
-    weft_status_t status = g->status;
+    weft_status_t status = g->none.status;
+    weft__no_team_explain(&g->none, growing);
     weft__free_later(reactor, g);
     params.on_ready(NULL, status, params.arg);
     weft__program_returned(reactor);
@@ -161,7 +167,7 @@ static void notify_grow(struct job *job) {
 
 static void end_grow(struct team_grow *g, weft_status_t status) {
     weft_team_t *old = g->old;
-    if (status < 0) g->status = status;
+    if (status < 0) weft__no_team(&g->none, status);
     release_joiners(g);
     old->is_parent = false;
     old->growing = NULL;
@@ -171,10 +177,18 @@ static void end_grow(struct team_grow *g, weft_status_t status) {
     } else {
         if (!g->cancelled && status == WEFT_OK)
             memcpy(g->to, g->records, (size_t)g->exchange.size * MEMBER_RECORD_BYTES);
+        if (status < 0) weft__no_team_explain(&g->none, growing);
         if (!g->cancelled) g->done(status, g->done_arg);
         weft__free_later(g->reactor, g);
     }
     weft__team_settle(old);
+}
+
+bool weft__grow_missing(const weft_team_t *team, char *buf, size_t size) {
+    const struct team_grow *g = team->growing;
+    if (!g || !g->gathered || g->sent) return false;
+    snprintf(buf, size, "%u of %u workers that join have come", g->n_ready, g->n);
+    return true;
 }
 
 /* ---- what the old members say to each other -------------------------------------------------- */
@@ -198,7 +212,7 @@ static void verdict_received(weft_status_t status, void *arg) {
 }
 
 static void send_verdict(struct team_grow *g) {
-    uint32_t wire = (uint32_t)g->status;
+    uint32_t wire = (uint32_t)g->none.status;
     weft_coll_args_t args = {.kind = WEFT_COLL_BCAST,
                              .type = WEFT_UINT8,
                              .root = g->inviter,
@@ -207,8 +221,12 @@ static void send_verdict(struct team_grow *g) {
     g->sent = true;
     if (g->old->rank == g->inviter) memcpy(g->verdict, &wire, sizeof wire);
     weft_op_t op = {.done = verdict_received, .arg = g};
+    weft__causes_clear();
     weft_status_t st = weft__team_inner(g->old, &args, &op);
-    if (st < 0) weft__team_out_of_step(g->old, st);
+    if (st < 0) {
+        weft__no_team(&g->none, st);
+        weft__team_out_of_step(g->old, st);
+    }
     if (st != WEFT_IN_PROGRESS) verdict_received(st, g);
 }
 
@@ -216,8 +234,8 @@ static void send_verdict(struct team_grow *g) {
 static void go_on(struct team_grow *g) {
     if (!g->gathered || g->sent) return;
     if (g->old->status < 0)
-        end_grow(g, g->old->status);
-    else if (g->n_ready == g->n || g->status < 0)
+        end_grow(g, weft__team_usable(g->old));
+    else if (g->n_ready == g->n || g->none.status < 0)
         send_verdict(g);
 }
 
@@ -259,16 +277,21 @@ static void cancel_exchange(void *arg) {
     struct team_grow *g = arg;
     g->cancelled = true;
     if (g->old->rank != g->inviter || g->sent) return;
-    if (g->status == WEFT_OK) g->status = WEFT_ERR_TIMED_OUT;
+    if (g->none.status == WEFT_OK)
+        weft__no_team(&g->none,
+                      weft__fail(WEFT_ERR_TIMED_OUT, "%u of %u workers that join have come",
+                                 g->n_ready, g->n));
     go_on(g);
 }
 
 /* An empty record is malformed: a team that counted on this member fails. */
 static void take_part_alone(struct team_grow *g, weft_status_t status) {
     g->alone = true;
-    g->status = status;
+    weft__no_team(&g->none, status);
+    weft__causes_clear();
     weft_status_t st = gather_records(g);
     if (st == WEFT_OK) return;
+    weft__no_team(&g->none, st);
     weft__team_out_of_step(g->old, st);
     end_grow(g, st);
 }
@@ -382,10 +405,14 @@ weft_status_t weft__team_grow(weft_team_t *old, uint32_t inviter, uint32_t n,
         old->growing = g;
         take_joiners(g);
     }
+    weft__causes_clear();
     st = weft__team_create(old->opener, &g->params, old->epoch + 1, &team);
     if (st < 0) {
         take_part_alone(g, st);
-    } else if (old->is_parent) {
+        return WEFT_OK;
+    }
+    team->made_of = old->id;
+    if (old->is_parent) {
         g->team = team;
         weft__team_hold_notice(team, true);
     }

@@ -7,6 +7,7 @@
 
 #include "collective.h"
 #include "joining.h"
+#include "no_team.h"
 
 struct join {
     struct join_core core;
@@ -18,9 +19,9 @@ struct join {
     uint32_t epoch, number;
     weft_team_params_t params;
     weft_exchange_t exchange;
-    bool made;             /* the new team is there: it reports the outcome */
-    bool exchanging;       /* its exchange waits */
-    weft_status_t status;  /* why there is no team */
+    bool made;       /* the new team is there: it reports the outcome */
+    bool exchanging; /* its exchange waits */
+    struct no_team none;
     uint8_t *records, *to; /* of all members, as they come, and for the exchange */
     uint32_t n_receiving;  /* of such messages */
     weft_done_fn done;
@@ -52,10 +53,13 @@ static void close_ep(struct join *join) {
     if (weft_ep_close(join->ep, WEFT_CLOSE_FLUSH, &op) != WEFT_IN_PROGRESS) join->ep = NULL;
 }
 
+static const char joining[] = "joining a team";
+
 /* There is no team: the member that asked for it is notified. */
 static void notify_join(struct job *job) {
     struct join *join = list_of(job, struct join, notify);
-    join->params.on_ready(NULL, join->status, join->params.arg);
+    weft__no_team_explain(&join->none, joining);
+    join->params.on_ready(NULL, join->none.status, join->params.arg);
     weft__program_returned(join->registry->reactor);
     free_if_over(join);
 }
@@ -63,11 +67,13 @@ static void notify_join(struct job *job) {
 static void end_exchange(struct join *join, weft_status_t status) {
     if (!join->exchanging) return;
     join->exchanging = false;
+    if (status < 0) weft__no_team_explain(&join->none, joining);
     join->done(status, join->done_arg);
 }
 
+/* With the thread's causes of `status`. */
 static void stop_join(struct join *join, weft_status_t status) {
-    if (!join_is_over(&join->core.fsm)) join->status = status;
+    if (!join_is_over(&join->core.fsm)) weft__no_team(&join->none, status);
     weft__fsm_step(&join->core.fsm, JOIN_EV_STOP);
 }
 
@@ -77,13 +83,14 @@ static void ep_lost(weft_ep_t *ep, weft_status_t status, void *arg) {
 
 static void deadline_passed(struct timer *timer) {
     struct join *join = list_of(timer, struct join, deadline);
-    weft__fail(WEFT_ERR_TIMED_OUT, "the team that this worker joins has not grown in time");
-    stop_join(join, WEFT_ERR_TIMED_OUT);
+    stop_join(join, weft__fail(WEFT_ERR_TIMED_OUT,
+                               "the team that this worker joins has not grown in time"));
 }
 
 void weft__joins_stop(struct team_registry *registry) {
     list_for_each_safe(at, next, &registry->joins) {
-        stop_join(list_of(at, struct join, of_registry), WEFT_ERR_CLOSED);
+        stop_join(list_of(at, struct join, of_registry),
+                  weft__fail(WEFT_ERR_CLOSED, "the worker closes"));
     }
 }
 
@@ -109,7 +116,7 @@ static weft_status_t exchange_records(void *arg, weft_worker_t *worker, const vo
 static void cancel_exchange(void *arg) {
     struct join *join = arg;
     join->exchanging = false;
-    stop_join(join, WEFT_ERR_CANCELLED);
+    stop_join(join, weft__fail(WEFT_ERR_CANCELLED, "the new team has failed or is closed"));
 }
 
 static void make_team(struct job *job) {
@@ -124,6 +131,7 @@ static void make_team(struct job *job) {
     join->exchange.arg = join;
     join->params.exchange = &join->exchange;
     join->made = true;
+    weft__causes_clear();
     weft_status_t st = weft__team_create(join->opener, &join->params, join->epoch + 1, &team);
     if (st == WEFT_OK) return;
     join->made = false;
@@ -147,7 +155,7 @@ static void on_effect(struct fsm *m, unsigned effect) {
     case JOIN_FX_FAIL:
         weft__timer_stop(join->registry->reactor, &join->deadline);
         if (join->made)
-            end_exchange(join, join->status);
+            end_exchange(join, join->none.status);
         else
             weft__job_post(join->registry->reactor, &join->notify);
         break;
@@ -186,7 +194,8 @@ static weft_status_t refusal(uint32_t status) {
 
 static void join_refused(struct join *join, weft_status_t status) {
     if (!join_is_over(&join->core.fsm))
-        join->status = weft__fail(status, "the member that invited this worker refuses it");
+        weft__no_team(&join->none,
+                      weft__fail(status, "the member that invited this worker refuses it"));
     weft__fsm_step(&join->core.fsm, JOIN_EV_REFUSAL);
 }
 

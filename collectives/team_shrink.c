@@ -7,6 +7,7 @@
 
 #include "agreement.h"
 #include "collective.h"
+#include "no_team.h"
 
 /* ---- agreeing -------------------------------------------------------------------------------- */
 
@@ -66,7 +67,7 @@ struct shrink {
     uint32_t *rank; /* in the old team, of each member of the new one */
     uint8_t *all;   /* where the exchange puts the records */
     bool cancelled;
-    weft_status_t status; /* why there is no new team here, though the others make one */
+    struct no_team none; /* there is no new team here, though the others make one */
     weft_done_fn done;
     void *done_arg;
 };
@@ -74,6 +75,8 @@ struct shrink {
 /* There is no team. */
 static void end_shrink(struct shrink *s, weft_status_t status) {
     weft_team_params_t params = s->params;
+    weft__no_team(&s->none, status);
+    weft__no_team_explain(&s->none, "shrinking a team");
     weft__free_later(s->reactor, s);
     params.on_ready(NULL, status, params.arg);
 }
@@ -123,14 +126,14 @@ static void cancel_exchange(void *arg) {
 static void took_part(weft_status_t status, uint64_t flags, const uint8_t *lost,
                       const uint8_t *blobs, void *arg) {
     struct shrink *s = arg;
-    end_shrink(s, s->status);
+    end_shrink(s, s->none.status);
 }
 
 /* This member has no team, and takes part for the others. An empty record is malformed: their teams
  * fail at once, and all members are in the same agreement afterwards. */
 static void take_part(struct shrink *s, weft_status_t status) {
     static const uint8_t none[MEMBER_RECORD_BYTES];
-    s->status = status;
+    weft__no_team(&s->none, status);
     if (agree_on_records(s, none, took_part) < 0) end_shrink(s, status);
 }
 
@@ -152,6 +155,7 @@ static void members_agreed(weft_status_t status, uint64_t flags, const uint8_t *
     s->exchange.cancel = cancel_exchange;
     s->exchange.arg = s;
     s->params.exchange = &s->exchange;
+    weft__causes_clear();
     weft_status_t st = weft__team_create(s->old->opener, &s->params, s->old->epoch + 1, &team);
     if (st < 0) take_part(s, st);
 }

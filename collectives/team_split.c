@@ -5,6 +5,7 @@
  */
 #include "team_split.h"
 #include "collective.h"
+#include "no_team.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -31,7 +32,7 @@ struct split {
     bool knows, spoke; /* the records of all; its word */
     uint32_t word, *words;
     struct job notify;
-    weft_status_t status;
+    struct no_team none;
 };
 
 /* ---- its end --------------------------------------------------------------------------------- */
@@ -54,15 +55,17 @@ static void notify_split(struct job *job) {
     struct split *s = list_of(job, struct split, notify);
     struct reactor *reactor = s->reactor;
     weft_team_params_t params = s->params;
+    weft_status_t status = s->none.status;
+    weft__no_team_explain(&s->none, "splitting a team");
     weft__free_later(reactor, s);
-    params.on_ready(NULL, s->status, params.arg);
+    params.on_ready(NULL, status, params.arg);
     weft__program_returned(reactor);
 }
 
-/* There is no team here. */
+/* There is no team here. The first failure counts. */
 static void end_split(struct split *s, weft_status_t status) {
+    if (s->none.status == WEFT_OK) weft__no_team(&s->none, status);
     leave_parent(s);
-    s->status = status;
     weft__job_post(s->reactor, &s->notify);
 }
 
@@ -76,7 +79,9 @@ static weft_status_t gather(struct split *s, const void *src, void *dst, size_t 
 
 /* When the call that began the split has returned. */
 static void gather_on(struct split *s, const void *src, void *dst, size_t len, weft_done_fn done) {
+    weft__causes_clear();
     weft_status_t st = gather(s, src, dst, len, done);
+    if (st < 0 && s->none.status == WEFT_OK) weft__no_team(&s->none, st);
     if (st < 0) weft__team_out_of_step(s->parent, st);
     if (st != WEFT_IN_PROGRESS) done(st, s);
 }
@@ -126,7 +131,7 @@ static void words_known(weft_status_t status, void *arg) {
     weft_team_t *team = s->team;
     bool has_team = s->meeting.agree != NULL;
     if (!has_team) {
-        end_split(s, s->status < 0 ? s->status : status);
+        end_split(s, status);
         return;
     }
     leave_parent(s);
@@ -207,11 +212,11 @@ static void took_part(weft_status_t status, void *arg) {
     if (s->meets && status == WEFT_OK)
         speak(s, NO_TEAM);
     else
-        end_split(s, s->status < 0 ? s->status : status);
+        end_split(s, status);
 }
 
 static void take_part(struct split *s, weft_status_t status) {
-    s->status = status;
+    if (status < 0) weft__no_team(&s->none, status);
     s->meeting.agree = NULL;
     gather_on(s, s->record, s->records, MEMBER_RECORD_BYTES, took_part);
 }
@@ -248,10 +253,16 @@ static void coloured(weft_status_t status, void *arg) {
     }
     find_members(s);
     s->params.exchange = &s->exchange;
+    weft__causes_clear();
+    /* A team of one asks no other member, and may have left the parent when the call returns. */
+    uint64_t parent = s->parent->id;
     weft_status_t st = weft__team_create(s->parent->opener, &s->params, 0, &team);
     if (st < 0) {
         take_part(s, st);
-    } else if (s->meets) {
+        return;
+    }
+    team->made_of = parent;
+    if (s->meets) {
         s->team = team;
         team->meeting = &s->meeting;
         team->of_parent = s->parent->agreed;

@@ -108,7 +108,8 @@ typedef enum weft_coll_kind {
 WEFT_API weft_status_t weft_team_algorithm(weft_team_t *team, weft_coll_kind_t kind, uint64_t bytes,
                                            uint32_t flags, const char **name_p);
 
-/* Returns the size of an element in bytes; 0 for an unknown type. Any thread. */
+/* Returns the size of an element in bytes; 0 for an unknown type, and for those of
+ * weft_datatype_create. Any thread. */
 WEFT_API size_t weft_datatype_size(weft_datatype_t type);
 
 /*
@@ -125,7 +126,7 @@ enum {
      * weft_op_t.flags, also those of weft_coll_start: the collective ends with an agreement
      * (weft_team_agree). All members that are left get one outcome. If a member dies in it, either
      * all get OK, and have their result, or all get the same error, which fails the team. It costs
-     * three more messages a member. `op->request_p` must be NULL, `op->completion` is UNSUPPORTED,
+     * the messages of the agreement. `op->request_p` must be NULL, `op->completion` is UNSUPPORTED,
      * and one is in progress at a time (BUSY).
      *
      * A member may get another outcome in three cases. It gets CLOSED if it closes the team,
@@ -195,10 +196,11 @@ WEFT_API weft_status_t weft_reduction_create(weft_team_t *team, weft_reduce_fn r
  * Contract of all collectives.
  *
  * Each returns as every operation does (weft_op_t): WEFT_OK at once, or WEFT_IN_PROGRESS and one
- * callback. Each member gets its own outcome: OK, PEER_FAILED, TIMED_OUT, CANCELLED, REVOKED or
- * CLOSED.
- * After such an error the team has failed and refuses further collectives with that status. An
- * error of a layout's own function is that member's alone. Buffers are borrowed until completion.
+ * callback. Each member gets its own outcome: OK, PEER_FAILED, TIMED_OUT, CANCELLED, REVOKED,
+ * CLOSED, or what a member has met itself, such as NO_MEMORY, NO_FDS, PROTOCOL and IO (of a
+ * device). After such an error the team has failed and refuses further collectives with that
+ * status. An error of a layout's own function is that member's alone. Buffers are borrowed until
+ * completion.
  *
  * A collective of a few bytes polls for the other members before the call returns, for 0.3 us at
  * most. It does so where each member of a host has a core of its own, and not within a callback. If
@@ -355,8 +357,8 @@ WEFT_API weft_status_t weft_coll_sized(size_t args_size, weft_team_t *team,
  * weft_coll_start takes WEFT_COLL_SAFE alone: each start is safe or not.
  *
  * It is persistent at all members, or at none: another algorithm may be chosen for it. Starts stand
- * in the order of the team's collectives (or in that of their tag). Two handles may be
- * in progress at a time; a start of one that is in progress is BUSY. Elements with a layout, and
+ * in the order of the team's collectives (or in that of their tag). Any number of handles may be in
+ * progress at a time; a start of one that is in progress is BUSY. Elements with a layout, and
  * device memory that is staged, are packed at each start and unpacked at its end.
  *
  * If the CUDA stream op->stream is being captured, a start is recorded in the graph, and returns
@@ -375,7 +377,8 @@ WEFT_API weft_status_t weft_coll_init_sized(size_t args_size, weft_team_t *team,
                                             const weft_coll_args_t *args, uint32_t init_flags,
                                             weft_coll_t **coll_p);
 WEFT_API weft_status_t weft_coll_start(weft_coll_t *coll, const weft_op_t *op);
-/* Frees the handle. Call it before the team is closed. Errors: BUSY while it is in progress. */
+/* Frees the handle. The end of the team frees those that are left. Errors: BUSY while it is in
+ * progress. */
 WEFT_API weft_status_t weft_coll_free(weft_coll_t *coll);
 
 /*

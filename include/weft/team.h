@@ -16,9 +16,10 @@ typedef struct weft_team weft_team_t;
  * exists.
  *
  * - allgather: starts to collect `len` bytes of each rank into `all` (size × len bytes in rank
- *   order; `len` is equal everywhere). Calls `done` once on the worker's thread, within the call or
- *   later. Each creation of a team makes one call. So the program creates the teams of one exchange
- *   one after the other, in the same order on all ranks.
+ *   order; `len` is equal everywhere). Returns WEFT_OK, and calls `done` once on the worker's
+ *   thread, within the call or later; after an error of the call it does not. `mine` and `all` are
+ *   valid until `done`. Each creation of a team makes one call. So the program creates the teams of
+ *   one exchange one after the other, in the same order on all ranks.
  * - cancel: optional; ends an unfinished allgather, whose `done` must not be called afterwards.
  */
 typedef struct weft_exchange {
@@ -40,7 +41,8 @@ typedef struct weft_team_params {
     const weft_exchange_t *exchange;
     /*
      * Called once, with the outcome. It alone brings the handle of a team that another one makes:
-     * weft_team_split, and those below it that have parameters, refuse NULL (INVALID_PARAM).
+     * weft_team_split, and those below it that have parameters, refuse NULL (INVALID_PARAM). Of a
+     * failure weft_status_describe has the causes within the call, also where there is no team.
      */
     void (*on_ready)(weft_team_t *team, weft_status_t status, void *arg);
     void *arg;
@@ -73,12 +75,14 @@ typedef struct weft_team_params {
  * After a failed creation the handle must still be closed (weft_team_close).
  *
  * on_ready gets one of these statuses:
- * - OK, or TIMED_OUT;
+ * - OK, or TIMED_OUT (weft_team_info_t.why names members from which nothing came);
  * - INVALID_PARAM if the members' coll.* settings, or the team's own `algorithms`, differ;
  * - UNSUPPORTED if two members are one worker;
  * - PROTOCOL if the exchange returned malformed bytes;
  * - NO_MEMORY, of this member or of another one;
- * - the error that the exchange ended with, or the reason why a member cannot be reached.
+ * - PEER_FAILED if a member cannot be reached, or was lost (weft_team_info_t.why has the reason);
+ * - CLOSED if the team was closed before it was ready;
+ * - the error that the exchange ended with.
  *
  * Errors of the call: INVALID_PARAM, for example for a rank that is not below the size; NO_MEMORY;
  * CLOSED if the worker is closing; what the exchange's allgather returns, such as BUSY of
@@ -159,14 +163,14 @@ WEFT_API weft_status_t weft_team_revoke(weft_team_t *team);
  * rank: rank r is bit r % 64 of word r / 64, and there are (size + 63) / 64 words. It may be NULL.
  * Both are borrowed until completion.
  *
- * Further members may die meanwhile; they may be among the lost or not. It takes three messages a
- * member, and as many again for each coordinator that dies. It ends as TIMED_OUT after
- * op->deadline_ms, or else the team's deadline for collectives. It ends as CLOSED by a close of the
- * team, and as PEER_FAILED if the others agreed that this member is lost. `op->request_p` must be
- * NULL; `op->completion` is UNSUPPORTED.
+ * Further members may die during that; they may be among the lost or not. Between the coordinator
+ * and each other member it takes four messages, and as many again for each coordinator that dies.
+ * It ends as TIMED_OUT after op->deadline_ms, or else the team's deadline for collectives. It ends
+ * as CLOSED by a close of the team, and as PEER_FAILED if the others agreed that this member is
+ * lost. `op->request_p` must be NULL; `op->completion` is UNSUPPORTED.
  *
  * Errors of the call: BUSY before the team is ready, or while an agreement, or a collective with
- * WEFT_COLL_SAFE, is in progress here.
+ * WEFT_COLL_SAFE, is in progress here; CLOSED if the team is closing.
  */
 WEFT_API weft_status_t weft_team_agree(weft_team_t *team, uint64_t *flags_p, uint64_t *lost,
                                        const weft_op_t *op);
@@ -178,10 +182,10 @@ WEFT_API weft_status_t weft_team_agree(weft_team_t *team, uint64_t *flags_p, uin
  * old one do not reach it. `team` must still be closed, after on_ready.
  *
  * Returns WEFT_OK; on_ready reports the outcome, and the handle (NULL: there is none to close). If
- * a member dies during that, or can make no team, the new team may fail at all. When all have their
- * outcome, shrinking may be tried again.
+ * a member dies during that, or can make no team, the new team may fail at all of them. When all
+ * have their outcome, shrinking may be tried again.
  *
- * Errors of the call: INVALID_PARAM; NO_MEMORY; BUSY as of weft_team_agree.
+ * Errors of the call: INVALID_PARAM; NO_MEMORY; BUSY and CLOSED as of weft_team_agree.
  */
 #define weft_team_shrink(...) weft_team_shrink_sized(sizeof(weft_team_params_t), __VA_ARGS__)
 WEFT_API weft_status_t weft_team_shrink_sized(size_t params_size, weft_team_t *team,
@@ -221,7 +225,8 @@ WEFT_API weft_status_t weft_team_grow_sized(size_t params_size, weft_team_t *tea
  *
  * Returns WEFT_OK; on_ready reports the outcome, and the handle (NULL: there is none to close). Its
  * status is one of those of weft_team_create; CLOSED if the team has gone; QUOTA if 4,096 workers
- * wait at that member; or TIMED_OUT if the team has not grown by params->deadline_ms.
+ * wait at that member; or TIMED_OUT if the team has not grown by params->deadline_ms. From then on
+ * that time counts again, for the creation of the new team.
  *
  * Errors of the call: ADDRESS if the bytes are no invitation, and those of weft_connect_address.
  */
@@ -233,15 +238,20 @@ WEFT_API weft_status_t weft_team_join_sized(size_t params_size, weft_worker_t *w
 typedef struct weft_team_info {
     uint32_t rank, size;
     uint32_t epoch; /* one more than that of the team that it was made of by shrinking or growing */
-    weft_status_t status; /* WEFT_IN_PROGRESS before it is ready; an error: the team has failed */
-    uint32_t blamed;      /* the member that caused the failure; UINT32_MAX: none */
+    /* WEFT_IN_PROGRESS before it is ready; an error: the team has failed, or is closing (CLOSED) */
+    weft_status_t status;
+    /*
+     * The member that caused the failure; UINT32_MAX: none. Of a deadline that passed it is the
+     * member whose deadline it was.
+     */
+    uint32_t blamed;
     /*
      * What happened, and how far the collective was, as a sentence; "" if it is not known. Examples
      * are "allreduce 12: rank 3 and 2 others did not take part in time" and "bcast 7, 9 of 14 steps
      * done: the exchange with rank 2 failed (WEFT_ERR_PEER_FAILED)". Valid until the team is
      * closed. weft_status_describe has it in the callback of each collective that failed with the
-     * team. The collectives that go by the shared segment, and those that go by messages, are
-     * counted apart; a collective has the same number at all members.
+     * team. Collectives over messages, by slots, by lines and by single copies are counted apart; a
+     * collective has the same number at all members.
      */
     const char *why;
     uint32_t n_hosts, ranks_per_core; /* 0 before the exchange has ended */
@@ -304,7 +314,8 @@ WEFT_API weft_ep_t *weft_team_ep(weft_team_t *team, uint32_t rank);
  * as WEFT_ERR_CLOSED here, and fail the team. Without any, the close first waits until the other
  * members have received what this one sent to them, for close.timeout at most. A collective that
  * ended well here then does not fail there, and the process may exit after the close.
- * Returns WEFT_IN_PROGRESS, and the handle is gone when `op->done` begins.
+ * Returns WEFT_IN_PROGRESS, and the handle is gone when `op->done` begins, which gets WEFT_OK. In
+ * the state STUB (weft/resource.h) it returns WEFT_OK, the handle is gone, and `op` has no effect.
  * Errors: BUSY if it is already closing, or is associated (weft/resource.h).
  */
 WEFT_API weft_status_t weft_team_close(weft_team_t *team, const weft_op_t *op);

@@ -4,11 +4,22 @@
 #include "team.h"
 
 static weft_team_t *grown[MOST_RANKS];
+static char described[512];
 
+/* Without a team the failure is described by its own cause. */
 static void on_grown(weft_team_t *team, weft_status_t status, void *arg) {
     struct rank *r = arg;
     grown[r - r->crew->rank] = team;
+    if (status < 0) {
+        weft_status_describe(status, described, sizeof described);
+        CHECK(strstr(described, "because:") && !strstr(described, "an earlier failure"));
+    }
     on_outcome(status, r);
+}
+
+/* Before each turn of a test: true. */
+static bool fail_earlier(weft_status_t status) {
+    return weft__fail(status, "an earlier failure") < 0;
 }
 
 static weft_team_params_t params_of(struct rank *r, uint32_t deadline_ms) {
@@ -124,6 +135,9 @@ static bool all_go_on(struct crew *c, bool at_work[3]) {
     for (uint32_t r = 0; r < 3; r++) {
         if (at_work[r] || !c->rank[r].outcome_calls) continue;
         CHECK_EQ(c->rank[r].outcome, WEFT_ERR_TIMED_OUT);
+        if (r == 1)
+            CHECK(strstr(described, "0 of 2 workers that join have come") ||
+                  strstr(described, "of its parent"));
         if (grown[r]) weft_team_close(grown[r], NULL);
         expect_outcome(&c->rank[r]);
         posted(&c->rank[r], weft_barrier(c->rank[r].team, OP_OF(&c->rank[r])));
@@ -206,10 +220,11 @@ TEST(an_invitation_to_a_team_that_is_closed_is_refused) {
     CHECK_EQ(weft_team_invite(c.rank[0].team, bytes, &small), WEFT_ERR_TRUNCATED);
     CHECK_EQ(small, len);
     crew_close_teams(&c);
-    UNTIL(&c, these_notified(&c, 2, 3));
+    UNTIL(&c, fail_earlier(WEFT_ERR_CLOSED) && these_notified(&c, 2, 3));
     CHECK_EQ(c.rank[2].outcome, WEFT_ERR_CLOSED);
+    CHECK(strstr(described, "joining a team") && strstr(described, "invited this worker refuses"));
     join_as(&c, 3, bytes, len, 0);
-    UNTIL(&c, these_notified(&c, 3, 4));
+    UNTIL(&c, fail_earlier(WEFT_ERR_CLOSED) && these_notified(&c, 3, 4));
     CHECK_EQ(c.rank[3].outcome, WEFT_ERR_CLOSED);
     CHECK(!grown[2] && !grown[3]);
     crew_down(&c);
@@ -223,12 +238,14 @@ TEST(a_join_that_waits_in_vain_ends_by_its_deadline_or_with_its_worker) {
     invite(&c, 0, bytes, &len);
     join_as(&c, 1, bytes, len, 50);
     join_as(&c, 2, bytes, len, 0);
-    UNTIL(&c, these_notified(&c, 1, 2));
+    UNTIL(&c, fail_earlier(WEFT_ERR_TIMED_OUT) && these_notified(&c, 1, 2));
     CHECK_EQ(c.rank[1].outcome, WEFT_ERR_TIMED_OUT);
+    CHECK(strstr(described, "has not grown in time"));
     CHECK(!c.rank[2].outcome_calls);
     leave_worker(&c, 2);
-    UNTIL(&c, !c.rank[2].worker);
+    UNTIL(&c, fail_earlier(WEFT_ERR_CLOSED) && !c.rank[2].worker);
     CHECK_EQ(c.rank[2].outcome, WEFT_ERR_CLOSED);
+    CHECK(strstr(described, "the worker closes"));
     crew_down(&c);
 }
 
@@ -329,7 +346,8 @@ static bool goes_without_memory(bool splits, uint64_t k, uint64_t n) {
         CHECK_EQ(weft_team_revoke(c.rank[r].team), WEFT_OK);
         on_outcome(st, &c.rank[r]);
     }
-    UNTIL(&c, all_went_on(&c, SIZE) && (splits || c.rank[SIZE].outcome_calls));
+    UNTIL(&c, fail_earlier(WEFT_ERR_NO_MEMORY) && all_went_on(&c, SIZE) &&
+                  (splits || c.rank[SIZE].outcome_calls));
     bool whole = weft__alloc_fail_at(0) < k;
     for (uint32_t r = 0; r < SIZE; r++) {
         CHECK(c.rank[r].outcome != WEFT_ERR_PROTOCOL);

@@ -3,7 +3,9 @@
 #include <collectives/agreement.h>
 #include <collectives/call.h>
 #include <collectives/collective.h>
+#include <endpoints/core/link.h>
 #include <endpoints/messages/am.h>
+#include <transports/tcp/tcp.h>
 
 #include "team.h"
 
@@ -95,9 +97,197 @@ TEST(messages_of_unknown_teams_leave_room_for_those_of_members) {
     crew_down(&c);
 }
 
+/* ---- early messages: of a team whose exchange may be in progress here ------------------------ */
+
+static struct team_registry *registry_of(uint32_t r) {
+    struct team_registry *registry;
+    CHECK_EQ(weft__team_registry(c.rank[r].worker, &registry), WEFT_OK);
+    return registry;
+}
+
+/* Rank 0 is in an exchange that waits; the others are workers beside it. */
+static void one_in_exchange(uint32_t workers, weft_ep_t **to_first) {
+    uint8_t address[256];
+    size_t len = sizeof address;
+    crew_workers(&c, workers, "self,tcp", NULL, 0);
+    c.size = 1;
+    crew_begin_teams(&c, 60000);
+    c.size = workers;
+    c.copy_ctl.arrived = 0;
+    CHECK_EQ(weft_worker_address(c.rank[0].worker, address, &len), WEFT_OK);
+    for (uint32_t r = 1; r < workers; r++)
+        CHECK_EQ(weft_connect_address(c.rank[r].worker, address, len, NULL, &to_first[r]), WEFT_OK);
+}
+
+/* `n` messages of a team that is not known, which have arrived. */
+static void send_early(weft_ep_t *ep, uint32_t n, const void *bytes, size_t len) {
+    uint64_t before = count("am.received");
+    for (uint32_t i = 0; i < n; i++) {
+        struct coll_wire wire = {.team = 12345, .seq = i};
+        CHECK(send_as(ep, COLL_WIRE_DATA, &wire, bytes, len, NULL) >= 0);
+        if (i % 64 == 0) crew_turn(&c);
+    }
+    UNTIL(&c, count("am.received") >= before + n);
+}
+
+TEST(early_messages_are_dropped_where_no_exchange_is_in_progress) {
+    two_members("self,tcp", NULL, NULL);
+    uint64_t before = count("coll.dropped");
+    send_early(to_member, 3, NULL, 0);
+    CHECK_EQ(count("coll.dropped"), before + 3);
+    CHECK_EQ(registry_of(0)->n_orphans, 0);
+    crew_down(&c);
+}
+
+TEST(early_messages_of_more_bytes_than_4096_are_dropped) {
+    static const uint8_t bytes[4097];
+    weft_ep_t *ep[2];
+    one_in_exchange(2, ep);
+    send_early(ep[1], 1, bytes, 4096);
+    CHECK(registry_of(0)->n_orphans == 1 && count("coll.dropped") == 0);
+    send_early(ep[1], 1, bytes, 4097);
+    CHECK(registry_of(0)->n_orphans == 1 && count("coll.dropped") == 1);
+    crew_down(&c);
+}
+
+TEST(early_messages_are_1024_of_one_worker_and_4096_of_all) {
+    enum { WORKERS = 6 };
+    weft_ep_t *ep[WORKERS];
+    one_in_exchange(WORKERS, ep);
+    send_early(ep[1], 1030, NULL, 0);
+    CHECK(registry_of(0)->n_orphans == 1024 && count("coll.dropped") == 6);
+    for (uint32_t r = 2; r < 5; r++) send_early(ep[r], 1024, NULL, 0);
+    CHECK(registry_of(0)->n_orphans == 4096 && count("coll.dropped") == 6);
+    send_early(ep[5], 2, NULL, 0);
+    CHECK(registry_of(0)->n_orphans == 4096 && count("coll.dropped") == 8);
+    crew_down(&c);
+}
+
+static void let_exchange_end(void) {
+    c.copy_ctl.arrived = c.copy_ctl.size;
+}
+static void let_time_end(void) {
+    c.rank[0].team->deadline.fire(&c.rank[0].team->deadline);
+}
+static void close_first(void) {
+    CHECK_EQ(weft_team_close(c.rank[0].team, &(weft_op_t){.done = on_closed, .arg = &c.rank[0]}),
+             WEFT_IN_PROGRESS);
+}
+static void let_exchange_fail(void) {
+    struct copy_ctl_seat *seat = &c.copy_ctl.seat[0];
+    seat->done(WEFT_ERR_IO, seat->arg);
+}
+static void let_exchange_end_with_garbage(void) {
+    struct copy_ctl_seat *seat = &c.copy_ctl.seat[0];
+    memset(seat->all, 0xa5, seat->len);
+    seat->done(WEFT_OK, seat->arg);
+}
+
+/* However the last exchange ends. */
+TEST(early_messages_are_dropped_when_no_exchange_is_in_progress_any_more) {
+    static void (*const ends[])(void) = {let_exchange_end, let_time_end, close_first,
+                                         let_exchange_fail, let_exchange_end_with_garbage};
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
+        weft_ep_t *ep[2];
+        one_in_exchange(2, ep);
+        send_early(ep[1], 5, "early", 5);
+        CHECK_EQ(registry_of(0)->n_orphans, 5);
+        ends[i]();
+        UNTIL(&c, c.rank[0].ready_calls);
+        CHECK(registry_of(0)->n_orphans == 0 && count("coll.dropped") == 5);
+        UNTIL(&c, ends[i] != close_first || c.rank[0].closed);
+        if (c.rank[0].closed) c.rank[0].team = NULL;
+        crew_down(&c);
+    }
+}
+
+/* What another exchange may wait for stays. */
+TEST(early_messages_stay_while_another_exchange_is_in_progress) {
+    struct copy_ctl second;
+    struct rank other = {.ready = WEFT_IN_PROGRESS};
+    weft_ep_t *ep[2];
+    one_in_exchange(2, ep);
+    copy_ctl_make(&second, 1);
+    weft_team_params_t params = {
+        .exchange = &second.exchange[0], .on_ready = on_team_ready, .arg = &other};
+    CHECK_EQ(weft_team_create(c.rank[0].worker, &params, &other.team), WEFT_OK);
+    send_early(ep[1], 5, NULL, 0);
+    let_exchange_end();
+    UNTIL(&c, c.rank[0].ready_calls);
+    CHECK_EQ(registry_of(0)->n_orphans, 5);
+    copy_ctl_pump(&second);
+    UNTIL(&c, other.ready_calls);
+    CHECK_EQ(registry_of(0)->n_orphans, 0);
+    CHECK_EQ(weft_team_close(other.team, &(weft_op_t){.done = on_closed, .arg = &other}),
+             WEFT_IN_PROGRESS);
+    UNTIL(&c, other.closed);
+    crew_down(&c);
+}
+
+/* Rank 0 receives what rank 1 sends, and no allocation of its own succeeds. */
+static void receive_without_memory(uint64_t received) {
+    double end = test_now() + test_timeout(60);
+    while (count("am.received") == received && test_now() < end) {
+        weft_worker_progress(c.rank[1].worker, 0);
+        weft__alloc_fail_run(1, 1000);
+        weft_worker_progress(c.rank[0].worker, 0);
+        weft__alloc_fail_at(0);
+    }
+}
+
+/* It may have been a member's: the teams that are made then fail, and no later one. */
+TEST(an_early_message_that_finds_no_memory_fails_the_exchange_in_progress) {
+    for (int times_out = 0; times_out < 2; times_out++) {
+        weft_ep_t *ep[2];
+        struct coll_wire wire = {.team = 12345};
+        one_in_exchange(2, ep);
+        send_early(ep[1], 1, NULL, 0);
+        uint64_t before = count("am.received");
+        CHECK(send_as(ep[1], COLL_WIRE_DATA, &wire, NULL, 0, NULL) >= 0);
+        receive_without_memory(before);
+        CHECK_EQ(count("coll.dropped"), 1);
+        (times_out ? let_time_end : let_exchange_end)();
+        UNTIL(&c, c.rank[0].ready_calls);
+        CHECK_EQ(c.rank[0].ready, times_out ? WEFT_ERR_TIMED_OUT : WEFT_ERR_NO_MEMORY);
+        crew_close_teams(&c);
+        c.size = 1;
+        crew_teams(&c);
+        c.size = 2;
+        crew_down(&c);
+    }
+}
+
 /* ---- in the name of another member ----------------------------------------------------------- */
 
 /* The worker beside the team has learned its identity. */
+static bool first_has_failed(void) {
+    weft_team_info_t info;
+    CHECK_EQ(weft_team_describe(c.rank[0].team, &info), WEFT_OK);
+    return info.status < 0;
+}
+
+TEST(who_blames_no_member_of_the_team_is_blamed) {
+    static const uint32_t ranks[] = {2, UINT32_MAX};
+    for (int i = 0; i < 2; i++) {
+        weft_team_info_t info;
+        char text[512];
+        two_members("self,tcp", NULL, NULL);
+        struct coll_wire wire = {.team = c.rank[0].team->id,
+                                 .from = 1,
+                                 .seq = ranks[i],
+                                 .tag = (uint32_t)WEFT_ERR_REVOKED};
+        weft_ep_t *ep = weft_team_ep(c.rank[1].team, 0);
+        CHECK(send_as(ep, COLL_WIRE_NOTICE, &wire, NULL, 0, NULL) >= 0);
+        UNTIL(&c, first_has_failed());
+        CHECK_EQ(weft_team_describe(c.rank[0].team, &info), WEFT_OK);
+        CHECK(info.status == WEFT_ERR_REVOKED && info.blamed == 1);
+        CHECK_EQ(weft_barrier(c.rank[0].team, NULL), WEFT_ERR_REVOKED);
+        weft_status_describe(WEFT_ERR_REVOKED, text, sizeof text);
+        CHECK(strstr(text, "because of rank 1"));
+        crew_down(&c);
+    }
+}
+
 TEST(a_message_in_the_name_of_another_worker_reaches_no_team) {
     static const enum coll_wire_id ids[] = {COLL_WIRE_DATA,   COLL_WIRE_GO,   COLL_WIRE_NOTICE,
                                             COLL_WIRE_LEAVE,  COLL_WIRE_LEFT, COLL_WIRE_AGREE,
@@ -152,7 +342,7 @@ TEST(a_worker_ends_while_a_message_of_an_agreement_arrives) {
     two_members("self,tcp", NULL, NULL);
     uint64_t before = count("am.received");
     offer_contribution(&sent);
-    double end = test_now() + 20;
+    double end = test_now() + test_timeout(60);
     while (count("am.received") == before && test_now() < end) {
         weft_worker_progress(c.rank[0].worker, 0);
         if (count("am.received") == before) weft_worker_progress(c.rank[1].worker, 0);
@@ -160,6 +350,11 @@ TEST(a_worker_ends_while_a_message_of_an_agreement_arrives) {
     CHECK(count("am.received") > before);
     vanish(&c, 0);
     crew_down(&c);
+}
+
+/* To the kernel. */
+static bool all_have_left(weft_ep_t *ep) {
+    return weft_ep_has_room(ep) == WEFT_OK && tcp_lane(ep->link->lane)->out.queued == 0;
 }
 
 static size_t n_incoming(const struct team_registry *registry) {
@@ -180,8 +375,9 @@ TEST(long_messages_of_agreements_are_bounded) {
     for (int i = 0; i < 200; i++) crew_turn(&c);
     uint64_t before = count("am.received");
     for (uint32_t i = 0; i < OFFERS; i++) offer_contribution(&sent[i]);
-    for (int i = 0; i < 50; i++) weft_worker_progress(c.rank[1].worker, 0); /* all leave */
-    double end = test_now() + 20;
+    double end = test_now() + test_timeout(60);
+    while (!all_have_left(weft__team_ep(c.rank[1].team, 0)) && test_now() < end)
+        weft_worker_progress(c.rank[1].worker, 0);
     while (count("am.received") < before + OFFERS && test_now() < end)
         weft_worker_progress(c.rank[0].worker, 0);
     CHECK_EQ(count("am.received"), before + OFFERS);
@@ -200,13 +396,7 @@ TEST(a_long_message_of_an_agreement_that_finds_no_memory_is_dropped) {
     for (int i = 0; i < 200; i++) crew_turn(&c);
     uint64_t before = count("am.received"), dropped = count("coll.dropped");
     offer_contribution(&sent);
-    double end = test_now() + 20;
-    while (count("am.received") == before && test_now() < end) {
-        weft_worker_progress(c.rank[1].worker, 0);
-        weft__alloc_fail_run(1, 1000);
-        weft_worker_progress(c.rank[0].worker, 0);
-        weft__alloc_fail_at(0);
-    }
+    receive_without_memory(before);
     CHECK_EQ(count("coll.dropped"), dropped + 1);
     UNTIL(&c, sent != WEFT_IN_PROGRESS);
     EVERYBODY(&c, weft_barrier(me->team, OP_OF(me)));

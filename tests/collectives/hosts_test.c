@@ -263,7 +263,7 @@ static void be_member(struct page *page, uint32_t rank) {
                                        {"close.timeout", "20s"},
                                        {"coll.algorithms", "alltoallv:=hierarchy"}};
     snprintf(address, sizeof address, "10.88.%u.2", host_of(rank) + 1);
-    alarm(120);
+    alarm((unsigned)test_timeout(120));
     MUST(weft_context_create(
              &(weft_context_params_t){.settings = settings,
                                       .n_settings = sizeof settings / sizeof *settings},

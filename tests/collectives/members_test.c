@@ -1,4 +1,5 @@
 /* What a program asks about a team, teams of members that it names, and what follows a failure. */
+#include <base/status.h>
 #include <collectives/collective.h>
 
 #include "team.h"
@@ -397,13 +398,17 @@ TEST(a_process_alone_waits_for_its_parts) {
 
 static struct { uint64_t flags, lost[1]; } word[MOST_RANKS];
 
-static void agree(struct crew *c, uint32_t r, uint64_t flags, uint32_t deadline_ms) {
+static void agree_and(weft_done_fn done, struct crew *c, uint32_t r, uint64_t flags,
+                      uint32_t deadline_ms) {
     word[r].flags = flags;
     expect_outcome(&c->rank[r]);
     posted(&c->rank[r],
            weft_team_agree(
                c->rank[r].team, &word[r].flags, word[r].lost,
-               &(weft_op_t){.done = on_outcome, .arg = &c->rank[r], .deadline_ms = deadline_ms}));
+               &(weft_op_t){.done = done, .arg = &c->rank[r], .deadline_ms = deadline_ms}));
+}
+static void agree(struct crew *c, uint32_t r, uint64_t flags, uint32_t deadline_ms) {
+    agree_and(on_outcome, c, r, flags, deadline_ms);
 }
 
 /* A crew of which one member vanishes. Its worker's close waits for peers that have no turn
@@ -466,12 +471,14 @@ TEST(those_that_are_left_agree_whichever_is_lost_and_whenever) {
 TEST(an_agreement_that_a_member_does_not_join_ends_by_its_deadline) {
     struct crew c;
     crew_up(&c, 3, "self,shm", NULL, NULL);
-    agree(&c, 0, 1, 50);
+    agree_and(describe_outcome, &c, 0, 1, 50);
     agree(&c, 2, 1, 50);
     CHECK_EQ(weft_team_agree(c.rank[0].team, &word[0].flags, NULL, NULL), WEFT_ERR_BUSY);
+    (void)weft__fail(WEFT_ERR_TIMED_OUT, "an earlier failure");
     UNTIL(&c, c.rank[0].outcome_calls && c.rank[2].outcome_calls);
     CHECK_EQ(c.rank[0].outcome, WEFT_ERR_TIMED_OUT);
     CHECK_EQ(c.rank[2].outcome, WEFT_ERR_TIMED_OUT);
+    CHECK(strstr(described, "agreement 0") && !strstr(described, "an earlier failure"));
     crew_down(&c);
 }
 

@@ -10,6 +10,7 @@
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <tests/harness.h>
+#include <tests/network.h>
 #include <unistd.h>
 #include <weft/weft.h>
 
@@ -108,7 +109,7 @@ static inline int run_all_by(const char *algorithms, uint32_t size, const char *
     for (uint32_t r = 0; r < size; r++) {
         if (fork()) continue;
         struct process p = {.page = page, .algorithms = algorithms, .rank = r, .size = size};
-        alarm(120);
+        alarm((unsigned)test_timeout(120));
         set_up(&p, transports);
         body(&p);
         tear_down(&p);

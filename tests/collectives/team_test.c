@@ -1,5 +1,6 @@
 /* The life of a team: how it begins, what ends it, and that every member learns of it once. */
 #include "team.h"
+#include <base/status.h>
 #include <collectives/team.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -40,6 +41,43 @@ TEST(a_creation_that_no_one_joins_ends_by_its_deadline) {
     CHECK_EQ(weft_barrier(c.rank[0].team, NULL), WEFT_ERR_TIMED_OUT);
     crew_down(&c);
     CHECK_EQ(c.rank[0].ready_calls, 1);
+}
+
+/* Whatever the machine's load, what is under way comes before it. */
+static void end_time(weft_team_t *team) {
+    team->deadline.fire(&team->deadline);
+}
+
+/* Of a team of `size` those of `come` go on when the exchange has ended. */
+static void create_without(uint32_t size, uint32_t come, const char *text) {
+    struct crew c;
+    weft_team_info_t info;
+    char text_of_refusal[512];
+    crew_workers(&c, size, "self,shm", NULL, 0);
+    crew_begin_teams(&c, 60000);
+    if (!come) c.copy_ctl.arrived = 0;
+    for (uint32_t r = 0; r < size; r++) copy_ctl_pump(&c.copy_ctl);
+    for (uint32_t i = 0; i < 500 * size; i++)
+        if (i % size == 0 || come & 1u << i % size)
+            weft_worker_progress(c.rank[i % size].worker, 0);
+    end_time(c.rank[0].team);
+    CHECK_EQ(weft_team_describe(c.rank[0].team, &info), WEFT_OK);
+    CHECK(strcmp(info.why, text) == 0 && info.blamed == 0);
+    CHECK_EQ(weft_barrier(c.rank[0].team, NULL), WEFT_ERR_TIMED_OUT);
+    weft_status_describe(WEFT_ERR_TIMED_OUT, text_of_refusal, sizeof text_of_refusal);
+    CHECK(strstr(text_of_refusal, text));
+    crew_down(&c);
+    CHECK_EQ(c.rank[0].ready, WEFT_ERR_TIMED_OUT);
+}
+
+TEST(a_creation_that_times_out_names_the_members_from_which_nothing_came) {
+    create_without(2, 0, "its exchange has not ended in time");
+    create_without(2, 1, "nothing was received from rank 1 in time");
+    create_without(4, 1 | 2, "nothing was received from rank 2 in time");
+    create_without(4, 1, "nothing was received from ranks 1 and 2 in time");
+    create_without(4, 1 | 4 | 8, "nothing was received from rank 1 in time");
+    create_without(8, 1, "nothing was received from ranks 1, 2 and 4 in time");
+    create_without(16, 1, "nothing was received from ranks 1, 2, 4 and 1 more in time");
 }
 
 TEST(a_member_that_dies_between_exchange_and_agreement_fails_the_creation) {
@@ -101,6 +139,51 @@ TEST(an_exchange_that_fails_fails_the_team) {
     CHECK_EQ(c.rank[0].ready, WEFT_ERR_IO);
     crew_down(&c);
     CHECK_EQ(c.rank[0].ready_calls, 2);
+}
+
+static char reason[512];
+static void describe_ready(weft_team_t *team, weft_status_t status, void *arg) {
+    weft_status_describe(status, reason, sizeof reason);
+    on_team_ready(team, status, arg);
+}
+static weft_status_t never(void *arg, weft_worker_t *worker, const void *mine, size_t len,
+                           void *all, weft_done_fn done, void *done_arg) {
+    return WEFT_IN_PROGRESS;
+}
+static weft_status_t fails_with_a_cause(void *arg, weft_worker_t *worker, const void *mine,
+                                        size_t len, void *all, weft_done_fn done, void *done_arg) {
+    done(weft__fail(WEFT_ERR_IO, "no paper"), done_arg);
+    (void)weft__fail(WEFT_ERR_IO, "an earlier failure");
+    return WEFT_IN_PROGRESS;
+}
+
+TEST(on_ready_describes_its_own_failure_and_none_before) {
+    static const struct {
+        weft_status_t (*allgather)(void *arg, weft_worker_t *worker, const void *mine, size_t len,
+                                   void *all, weft_done_fn done, void *done_arg);
+        weft_status_t status;
+        const char *text;
+    } way[] = {{never, WEFT_ERR_TIMED_OUT, "because of rank 0"},
+               {garbage, WEFT_ERR_PROTOCOL, "malformed records"},
+               {fails_with_a_cause, WEFT_ERR_IO, "no paper"}};
+    for (unsigned i = 0; i < 3; i++) {
+        struct crew c;
+        crew_workers(&c, 1, "self,shm", NULL, 0);
+        weft_exchange_t exchange = {0, 2, way[i].allgather, copy_ctl_cancel, c.copy_ctl.seat};
+        c.rank[0].ready = WEFT_IN_PROGRESS;
+        CHECK_EQ(weft_team_create(c.rank[0].worker,
+                                  &(weft_team_params_t){.exchange = &exchange,
+                                                        .on_ready = describe_ready,
+                                                        .arg = &c.rank[0],
+                                                        .deadline_ms = 20},
+                                  &c.rank[0].team),
+                 WEFT_OK);
+        (void)weft__fail(way[i].status, "an earlier failure");
+        UNTIL(&c, all_ready(&c));
+        CHECK_EQ(c.rank[0].ready, way[i].status);
+        CHECK(strstr(reason, way[i].text) && !strstr(reason, "an earlier failure"));
+        crew_down(&c);
+    }
 }
 
 TEST(closing_during_the_exchange_is_notified_once_to_everybody) {
@@ -246,6 +329,28 @@ TEST(a_member_that_never_comes_because_it_closed_is_missed) {
         UNTIL(&c, c.rank[2].closed);
         c.rank[2].team = NULL;
         all_end_with(&c, 2, WEFT_ERR_PEER_FAILED);
+        crew_down(&c);
+    }
+}
+
+TEST(a_team_that_is_closed_blames_no_member) {
+    for (unsigned i = 0; i < 3; i++) {
+        struct crew c;
+        weft_team_info_t info;
+        char text[512];
+        crew_up(&c, 3, ways[i][0], ways[i][1], ways[i][2]);
+        for (uint32_t r = 0; r < 3; r++) {
+            CHECK_EQ(
+                weft_team_close(c.rank[r].team, &(weft_op_t){.done = on_closed, .arg = &c.rank[r]}),
+                WEFT_IN_PROGRESS);
+            CHECK_EQ(weft_team_describe(c.rank[r].team, &info), WEFT_OK);
+            CHECK(info.status == WEFT_ERR_CLOSED && info.blamed == UINT32_MAX);
+            CHECK_EQ(weft_barrier(c.rank[r].team, NULL), WEFT_ERR_CLOSED);
+            weft_status_describe(WEFT_ERR_CLOSED, text, sizeof text);
+            CHECK(strstr(text, "the team is closing") && !strstr(text, "because of rank"));
+        }
+        UNTIL(&c, all_closed(&c));
+        for (uint32_t r = 0; r < 3; r++) c.rank[r].team = NULL;
         crew_down(&c);
     }
 }
@@ -499,6 +604,68 @@ TEST(a_split_makes_teams_by_colour_in_the_order_of_keys) {
     }
 }
 
+static void describe_part(weft_team_t *team, weft_status_t status, void *arg) {
+    weft_status_describe(status, reason, sizeof reason);
+    on_part(team, status, arg);
+}
+
+/* Its parent fails while it goes on, and the thread fails at something else before the callback. */
+TEST(on_ready_of_a_split_without_a_team_describes_its_own_failure) {
+    struct crew c;
+    struct part part[2] = {{.status = WEFT_IN_PROGRESS}, {.status = WEFT_IN_PROGRESS}};
+    crew_up(&c, 2, "self,shm", NULL, NULL);
+    for (uint32_t r = 0; r < 2; r++)
+        CHECK_EQ(weft_team_split(c.rank[r].team, r ? WEFT_NO_COLOUR : 0, 0,
+                                 &(weft_team_params_t){.on_ready = r ? on_part : describe_part,
+                                                       .arg = &part[r]}),
+                 WEFT_OK);
+    CHECK_EQ(weft_team_close(c.rank[1].team, &(weft_op_t){.done = on_closed, .arg = &c.rank[1]}),
+             WEFT_IN_PROGRESS);
+    UNTIL(&c, weft__fail(WEFT_ERR_PEER_FAILED, "an earlier failure") && part[0].calls);
+    CHECK_EQ(part[0].status, WEFT_ERR_PEER_FAILED);
+    CHECK(!part[0].team && strstr(reason, "splitting a team"));
+    CHECK(strstr(reason, "because of rank 1") && !strstr(reason, "an earlier failure"));
+    UNTIL(&c, c.rank[1].closed && part[1].calls);
+    c.rank[1].team = NULL;
+    crew_down(&c);
+}
+
+/* NULL: none yet. */
+static weft_team_t *another_team(const struct rank *r) {
+    list_for_each(at, &r->team->registry->teams) {
+        weft_team_t *team = list_of(at, weft_team_t, of_registry);
+        if (team != r->team) return team;
+    }
+    return NULL;
+}
+
+/* Rank 0 knows the colours of all. Those that do, too, stand still until its time is over. */
+static void split_without(uint32_t size, const char *transports, const char *text) {
+    struct crew c;
+    struct part part[MOST_RANKS];
+    weft_team_info_t info;
+    crew_up(&c, size, transports, NULL, NULL);
+    for (uint32_t r = size; r-- > 0;)
+        CHECK_EQ(split(&c.rank[r], 0, 0, r ? 500 : 60000, &part[r]), WEFT_OK);
+    double end = test_now() + test_timeout(20);
+    for (uint32_t r = 0; !another_team(&c.rank[0]) && test_now() < end; r = (r + 1) % size)
+        if (!another_team(&c.rank[r])) weft_worker_progress(c.rank[r].worker, 0);
+    weft_team_t *team = another_team(&c.rank[0]);
+    end_time(team);
+    CHECK_EQ(weft_team_describe(team, &info), WEFT_OK);
+    CHECK(info.status == WEFT_ERR_TIMED_OUT && strstr(info.why, text));
+    UNTIL(&c, all_split(part, size));
+    CHECK(part[0].status == WEFT_ERR_TIMED_OUT && part[0].team == team);
+    for (uint32_t r = 0; r < size; r++)
+        if (part[r].team) close_part(&c, &part[r]);
+    crew_down(&c);
+}
+
+TEST(a_split_that_times_out_names_members_of_its_parent) {
+    split_without(17, "self,shm", " more of its parent in time");
+    split_without(2, "self,tcp", "from rank 1 of its parent in time");
+}
+
 /* Without a segment members that have all records already wait for the one that closed until their
  * deadline. */
 static void split_and_close_the_parent(const char *slot) {
@@ -607,7 +774,7 @@ TEST(a_parent_that_is_closed_stays_until_its_split_is_notified) {
     crew_teams(&held);
     weft_worker_t *second = held.rank[1].worker;
     CHECK_EQ(weft_worker_start_thread(second, &polled), WEFT_OK);
-    double end = test_now() + 20;
+    double end = test_now() + test_timeout(60);
     /* The second begins, so that what it gathers has not come within the call. */
     CHECK_EQ(weft_worker_post(second, split_held, NULL), WEFT_OK);
     while (!n_splitting && test_now() < end) turn_for(0.001);
