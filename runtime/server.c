@@ -1,13 +1,13 @@
 /* The server of the exchange: reads frames of each rank, gathers rounds, and answers them. */
 #include "server.h"
+#include "answer.h"
 #include "round.h"
-#include "wire.h"
 #include <reactor/reactor.h>
 #include <string.h>
 #include <sys/types.h>
 
 /* Who cancels a round may run ahead of the others, but not for ever. */
-enum { MAX_OPEN = 16 };
+enum { MAX_OPEN = 16, REFUSAL = 4 };
 
 struct rank {
     uint32_t next; /* the round that it joins next */
@@ -25,8 +25,8 @@ struct gather {
     struct gather *next; /* by number */
     struct run_server *server;
     uint32_t number, len;
-    uint8_t *all;    /* size × len */
-    uint32_t joiner; /* whose contribution is being delivered */
+    struct run_answer *all; /* its payload: size × len */
+    uint32_t joiner;        /* whose contribution is being delivered */
 };
 
 struct run_server {
@@ -44,22 +44,21 @@ static bool has_joined(const struct gather *g, uint32_t rank) {
     return g->server->ranks[rank].next > g->number;
 }
 
-static void send_frame(struct gather *g, uint32_t rank, enum run_type type, const void *payload,
-                       uint32_t len) {
+static void send_answer(struct gather *g, uint32_t rank, struct run_answer *answer) {
     struct run_server *s = g->server;
-    struct run_frame frame = {.type = type, .round = g->number, .len = len};
-    uint8_t header[RUN_HEADER];
-    if (s->ranks[rank].gone) return;
-    weft__run_encode(&frame, header);
-    s->send(s->arg, rank, header, sizeof header);
-    if (len > 0) s->send(s->arg, rank, payload, len);
+    if (!s->ranks[rank].gone) s->send(s->arg, rank, answer);
 }
 
-static void refuse_rank(struct gather *g, uint32_t rank) {
+static void answer_all(struct gather *g) {
+    g->all = weft__run_answer_finish(g->all, RUN_ALL, g->number, (size_t)g->len * g->server->size);
+    for (uint32_t i = 0; i < g->server->size; i++) send_answer(g, i, g->all);
+}
+
+/* In place of what has come, which is not sent any more. */
+static void make_refusal(struct gather *g) {
     uint32_t why = (uint32_t)g->round.why;
-    uint8_t bytes[4] = {(uint8_t)why, (uint8_t)(why >> 8), (uint8_t)(why >> 16),
-                        (uint8_t)(why >> 24)};
-    send_frame(g, rank, RUN_DENIED, bytes, sizeof bytes);
+    g->all = weft__run_answer_finish(g->all, RUN_DENIED, g->number, REFUSAL);
+    for (int i = 0; i < REFUSAL; i++) weft__run_answer_payload(g->all)[i] = (uint8_t)(why >> 8 * i);
 }
 
 static void on_effect(struct fsm *m, unsigned what) {
@@ -67,17 +66,16 @@ static void on_effect(struct fsm *m, unsigned what) {
     struct run_server *s = g->server;
     switch (what) {
     case ROUND_FX_KEEP:
-        if (g->len > 0)
-            memcpy(g->all + (size_t)g->joiner * g->len, s->ranks[g->joiner].payload, g->len);
+        memcpy(weft__run_answer_payload(g->all) + (size_t)g->joiner * g->len,
+               s->ranks[g->joiner].payload, g->len);
         break;
-    case ROUND_FX_ANSWER:
-        for (uint32_t i = 0; i < s->size; i++) send_frame(g, i, RUN_ALL, g->all, g->len * s->size);
-        break;
+    case ROUND_FX_ANSWER: answer_all(g); break;
     case ROUND_FX_REFUSE_ALL:
+        make_refusal(g);
         for (uint32_t i = 0; i < s->size; i++)
-            if (has_joined(g, i)) refuse_rank(g, i);
+            if (has_joined(g, i)) send_answer(g, i, g->all);
         break;
-    case ROUND_FX_REFUSE_ONE: refuse_rank(g, g->joiner); break;
+    case ROUND_FX_REFUSE_ONE: send_answer(g, g->joiner, g->all); break;
     default: break;
     }
 }
@@ -110,6 +108,7 @@ static void forget_those_over(struct run_server *s) {
         }
         *at = g->next;
         s->n_open--;
+        weft__run_answer_release(g->all);
         talloc_free(g);
     }
 }
@@ -126,13 +125,19 @@ static struct gather *find_round(struct run_server *s, uint32_t number) {
     return g;
 }
 
+/* Of its answer, or its refusal. */
+static size_t room_of(uint32_t len, uint32_t size) {
+    size_t all = (size_t)len * size;
+    return all > REFUSAL ? all : REFUSAL;
+}
+
 static weft_status_t open_round(struct run_server *s, uint32_t number, uint32_t len,
                                 struct gather **round_p) {
     if (s->n_open == MAX_OPEN) return WEFT_ERR_QUOTA;
     if ((size_t)len * s->size > RUN_MAX_PAYLOAD) return WEFT_ERR_TOO_BIG;
     struct gather *g = weft__new(s, struct gather);
     if (!g) return WEFT_ERR_NO_MEMORY;
-    g->all = weft__alloc(g, (size_t)len * s->size + 1, "contributions");
+    g->all = weft__run_answer_new(s, room_of(len, s->size));
     if (!g->all) {
         talloc_free(g);
         return WEFT_ERR_NO_MEMORY;

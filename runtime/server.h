@@ -1,6 +1,6 @@
 /*
  * The server of the exchange, without I/O: it takes the bytes of each rank and produces frames for
- * each rank. weft-run and weft-perf carry them over sockets.
+ * each rank. weft-run, weft-perf and the store carry them over sockets.
  */
 #ifndef WEFT_RUNTIME_SERVER_H
 #define WEFT_RUNTIME_SERVER_H
@@ -10,10 +10,12 @@
 #include <stdint.h>
 #include <weft/base.h>
 
+struct run_answer;
 struct run_server;
 
-/* Sends bytes to `rank`, in order. `data` is valid during the call. */
-typedef void (*run_send_fn)(void *arg, uint32_t rank, const void *data, size_t len);
+/* Sends a frame to `rank`, behind earlier ones. `answer` (answer.h) is valid during the call, and
+ * longer for those that become its users. */
+typedef void (*run_send_fn)(void *arg, uint32_t rank, struct run_answer *answer);
 
 /* A talloc child of `parent`. NULL: no memory. */
 struct run_server *weft__run_server_create(const void *parent, uint32_t size, run_send_fn send,

@@ -195,8 +195,10 @@ class graph {
         added->owner = this;
         params.fn = run_step;
         params.arg = added.get();
-        check(weft_graph_add(graph_, &params, &id));
-        steps_.push_back(std::move(added));
+        steps_.push_back(std::move(added)); /* it may throw, and then the graph has no task */
+        const weft_status_t status = weft_graph_add(graph_, &params, &id);
+        if (status < 0) steps_.pop_back();
+        check(status);
     }
 
     static weft_status_t run_step(weft_task_call_t *call) {

@@ -69,8 +69,9 @@ typedef struct weft_view_params {
  * A view that is left when its worker closes ends with it, whatever references there are: its team
  * is closed, its finalizers run, and the handle is gone when the worker is.
  * After a failed creation the view must still be released. `params` may be NULL. MPI's own
- * initialization blocks within the call. A communicator is duplicated after the call, and has to be
- * there until on_ready.
+ * initialization blocks within the call, and so does the look-up of a store's name; deadline_ms
+ * does not limit them. A communicator is duplicated after the call, and has to be there until
+ * on_ready.
  *
  * Errors: INVALID_PARAM; NOT_FOUND if the engine's library or environment is not there; UNSUPPORTED
  * for an unknown engine, and for an Open MPI that needs another start (the causes name it); ADDRESS
@@ -113,7 +114,7 @@ WEFT_API weft_status_t weft_view_release_wait(weft_view_t *view);
 WEFT_API uint32_t weft_view_size(const weft_view_t *view);      /* 0: null */
 WEFT_API uint32_t weft_view_rank(const weft_view_t *view);      /* of this process; 0 if null */
 WEFT_API const char *weft_view_engine(const weft_view_t *view); /* "null" if null */
-/* Whether the library started the engine (MPI), and so ends it. */
+/* Whether the library initialized what the engine stands for (MPI, PMIx), and so finalizes it. */
 WEFT_API bool weft_view_did_start(const weft_view_t *view);
 /* Whether both are views of the same processes in the same order. */
 WEFT_API bool weft_view_equal(const weft_view_t *a, const weft_view_t *b);
@@ -155,8 +156,9 @@ WEFT_API weft_status_t weft_view_split_wait(weft_view_t *view, uint32_t colour, 
 /*
  * Creates a view of the processes that share a host, a NUMA node or a GPU with this one, in the
  * order of their ranks. The node is that of the first processor that a process may run on; the GPU
- * is the first that it sees. Every member calls it. A process without a GPU gets NULL, the null
- * view, with WEFT_BY_GPU. Errors: as of weft_view_split; BUSY within a callback.
+ * is the first that it sees. Every member calls it. With WEFT_BY_GPU a process without a GPU, or
+ * with one of an unknown place, gets NULL, the null view. Errors: as of weft_view_split; BUSY
+ * within a callback.
  */
 typedef enum weft_partition { WEFT_BY_HOST, WEFT_BY_NUMA_NODE, WEFT_BY_GPU } weft_partition_t;
 WEFT_API weft_status_t weft_view_partition_wait(weft_view_t *view, weft_partition_t by,
@@ -207,7 +209,7 @@ typedef struct weft_device_info {
     char name[32];     /* "eth0", "mlx5_0", "NVIDIA H200" */
     char address[48];  /* of a network device: its first address; "" if it has none */
     uint64_t memory;   /* of a GPU, bytes */
-    uint64_t id;       /* unique among its kind, on all hosts */
+    uint64_t id;       /* unique among its kind, on all hosts; 0: unknown */
     int32_t numa_node; /* -1: unknown */
 } weft_device_info_t;
 
@@ -251,9 +253,10 @@ typedef struct weft_resource_set {
 
 /*
  * Returns a member's resource set. It is fetched from its owner by the first call and kept as long
- * as the view. `refresh`: fetch it again. The owner measures it when the view is created and in
- * weft_view_mine. It needs to make no call for a fetch, only progress. An owner that has released
- * its view cannot be asked: where others may still fetch, call a barrier before the release.
+ * as the view. `refresh`: fetch it again, into the same memory. The owner measures it when the view
+ * is created and in weft_view_mine. It needs to make no call for a fetch, only progress. An owner
+ * that has released its view cannot be asked: where others may still fetch, call a barrier before
+ * the release.
  *
  * Errors: INVALID_PARAM for a rank out of range; BUSY before the view is ready; PEER_FAILED, or
  * REVOKED after the owner has released its view.
@@ -273,7 +276,8 @@ WEFT_API const weft_resource_set_t *weft_view_mine(weft_view_t *view);
 WEFT_API bool weft_view_has(const weft_view_t *view, const weft_resource_set_t *set);
 /*
  * The number of members that share what `set` has: the RAM of its host, the bank of its node[node],
- * or its gpu[gpu]. They fetch the sets of all members, with the errors of weft_view_at_wait.
+ * or its gpu[gpu]. What has no known id is shared by none, not even by the member itself. They
+ * fetch the sets of all members, with the errors of weft_view_at_wait.
  */
 WEFT_API weft_status_t weft_view_count_ram_wait(weft_view_t *view, const weft_resource_set_t *set,
                                                 uint32_t *count_p);

@@ -191,6 +191,11 @@ struct view_end {
     void operator()(weft_view_t *view) const { weft_view_release_wait(view); }
 };
 
+/* Two ids of devices or memory: an unknown one, 0, is that of none but itself. */
+inline bool is_same(std::uint64_t a, std::uint64_t b, bool itself) {
+    return a == b && (a != 0 || itself);
+}
+
 /* A view and its reference. */
 inline std::shared_ptr<weft_view_t> own(weft_view_t *view) {
     return std::shared_ptr<weft_view_t>(view, view_end());
@@ -297,7 +302,10 @@ class ram {
     std::uint64_t free_space() const { return set_->ram_free; }
     std::uint64_t used_space() const { return set_->ram_used; }
     /* The same memory, and not only as much. */
-    friend bool operator==(const ram &a, const ram &b) { return a.set_->ram_id == b.set_->ram_id; }
+    friend bool operator==(const ram &a, const ram &b) {
+        return detail::is_same(a.set_->ram_id, b.set_->ram_id,
+                               a.set_->process_id == b.set_->process_id);
+    }
     friend bool operator!=(const ram &a, const ram &b) { return !(a == b); }
 
     template <class T> std::optional<std::vector<T>> gather(const T &object) const {
@@ -375,7 +383,10 @@ class gpu {
     std::uint64_t total_space() const { return info().memory; }
     std::uint32_t index() const { return index_; }
     /* The same GPU, and not only one of the same kind. */
-    friend bool operator==(const gpu &a, const gpu &b) { return a.info().id == b.info().id; }
+    friend bool operator==(const gpu &a, const gpu &b) {
+        return detail::is_same(a.info().id, b.info().id,
+                               a.set_->process_id == b.set_->process_id && a.index_ == b.index_);
+    }
     friend bool operator!=(const gpu &a, const gpu &b) { return !(a == b); }
 
     /* `to` is used at the owner alone, and has room for `n` elements of each process. */

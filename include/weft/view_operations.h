@@ -55,7 +55,9 @@ WEFT_API weft_status_t weft_view_alltoall(weft_view_t *view, const void *src, si
 /*
  * Sends `len` bytes from this process to the owner of `to`. The owner calls weft_view_receive with
  * a set of this process, the same length and the same tag. The others take no part. Messages of one
- * pair and one tag arrive in order. Sending to oneself is refused (INVALID_PARAM).
+ * pair and one tag arrive in order. Sending to oneself is refused (INVALID_PARAM). Each is a tagged
+ * collective of the view's team among the two, with the tag 2 × tag, or 2 × tag + 1 if the sender's
+ * rank is the higher one: the program uses no such tag for these two.
  */
 WEFT_API weft_status_t weft_view_send(weft_view_t *view, const weft_resource_set_t *to,
                                       const void *src, size_t len, uint32_t tag,

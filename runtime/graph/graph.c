@@ -312,11 +312,19 @@ struct graph_notice {
     weft_done_fn done;
     void *arg;
     weft_status_t status;
+    uint32_t failed; /* WEFT_NO_TASK: none */
 };
+
+/* What a call or callback reports is described by this alone. */
+static void explain_run(weft_status_t status, uint32_t failed) {
+    weft__causes_clear();
+    if (status < 0 && failed != WEFT_NO_TASK) weft__fail(status, "task %u of the graph", failed);
+}
 
 static void notify_done(void *arg) {
     struct graph_notice notice = *(struct graph_notice *)arg;
     free(arg);
+    explain_run(notice.status, notice.failed);
     notice.done(notice.status, notice.arg);
 }
 
@@ -346,7 +354,10 @@ void weft__graph_end_run(weft_graph_t *graph) {
     graph->notice = NULL;
     if (graph->ranks) weft__graph_ranks_ended(graph->ranks);
     weft__bar_end(&graph->bar, (weft_status_t)atomic_load(&graph->stop));
-    if (notice) notice->status = (weft_status_t)atomic_load(&graph->stop);
+    if (notice) {
+        notice->status = (weft_status_t)atomic_load(&graph->stop);
+        notice->failed = atomic_load(&graph->failed);
+    }
     pthread_mutex_lock(&graph->mutex);
     atomic_store(&graph->running, false);
     pthread_cond_broadcast(&graph->wake);
@@ -434,7 +445,7 @@ weft_status_t weft_graph_run(weft_graph_t *graph, weft_worker_t *worker, weft_do
     if (!done) REFUSE("done", "NULL");
     struct graph_notice *notice = malloc(sizeof *notice);
     if (!notice) return WEFT_ERR_NO_MEMORY;
-    *notice = (struct graph_notice){worker, done, arg, WEFT_OK};
+    *notice = (struct graph_notice){worker, done, arg, WEFT_OK, WEFT_NO_TASK};
     weft_status_t st = begin_run(graph, notice, &n);
     if (st < 0) {
         free(notice);
@@ -466,7 +477,9 @@ weft_status_t weft_graph_run_wait(weft_graph_t *graph) {
     if (st < 0) return st;
     weft__crew_wake(graph, n > 1 ? n - 1 : 0);
     weft__crew_help(graph);
-    return (weft_status_t)atomic_load(&graph->stop);
+    st = (weft_status_t)atomic_load(&graph->stop);
+    explain_run(st, atomic_load(&graph->failed));
+    return st;
 }
 
 weft_status_t weft_graph_set_deadline(weft_graph_t *graph, uint32_t deadline_ms) {

@@ -130,7 +130,7 @@ weft_status_t weft__crew_start(weft_graph_t *graph);
 void weft__crew_end(weft_graph_t *graph);
 /* Runs tasks on the calling thread until the graph has ended. */
 void weft__crew_help(weft_graph_t *graph);
-/* Wakes at most `n` threads. */
+/* Wakes a sleeping thread for one task, and all for several. */
 void weft__crew_wake(weft_graph_t *graph, uint32_t n);
 /* A task that has a pool. */
 void weft__crew_give(weft_graph_t *graph, struct task *task);

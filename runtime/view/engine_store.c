@@ -142,13 +142,24 @@ static void connected(struct store_session *s, int fd) {
     turned_away(s);
 }
 
+/* TCP connects a socket with itself that dials a port of this host where none listens, and was
+ * given that port. */
+static bool is_with_itself(int fd) {
+    struct sockaddr_storage own = {0}, peer = {0};
+    socklen_t own_len = sizeof own, peer_len = sizeof peer;
+    return getsockname(fd, (struct sockaddr *)&own, &own_len) == 0 &&
+           getpeername(fd, (struct sockaddr *)&peer, &peer_len) == 0 && own_len == peer_len &&
+           memcmp(&own, &peer, own_len) == 0;
+}
+
 static void dialed(struct watch *watch, int events) {
     struct store_session *s = container_of(watch, struct store_session, dial);
     int fd = watch->fd, error = 0;
     socklen_t len = sizeof error;
     (void)events;
     weft__watch_stop(s->reactor, watch);
-    if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &len) == 0 && error == 0) {
+    if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &len) == 0 && error == 0 &&
+        !is_with_itself(fd)) {
         connected(s, fd);
         return;
     }

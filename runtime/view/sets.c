@@ -75,6 +75,8 @@ static void check_devices(weft_device_info_t *devices, uint32_t *n) {
 static weft_status_t check_set(weft_resource_set_t *set, uint32_t rank) {
     set->host[sizeof set->host - 1] = 0;
     set->topology[sizeof set->topology - 1] = 0;
+    limit(&set->n_cpus, WEFT_MAX_CPUS);
+    limit(&set->n_cores, WEFT_MAX_CPUS);
     limit(&set->n_numa_nodes, WEFT_MAX_NODES);
     limit(&set->n_caches, WEFT_MAX_CACHES);
     check_devices(set->gpu, &set->n_gpus);
@@ -200,7 +202,7 @@ bool weft_view_has(const weft_view_t *view, const weft_resource_set_t *set) {
 
 static bool shares_gpu(const weft_resource_set_t *set, uint64_t id) {
     for (uint32_t i = 0; i < set->n_gpus; i++)
-        if (set->gpu[i].id == id) return true;
+        if (id && set->gpu[i].id == id) return true;
     return false;
 }
 

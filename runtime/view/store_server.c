@@ -6,8 +6,8 @@
 #include <base/compiler.h>
 #include <base/status.h>
 #include <errno.h>
+#include <runtime/answer.h>
 #include <runtime/server.h>
-#include <runtime/wire.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <talloc.h>
@@ -21,8 +21,7 @@ struct store_line {
     uint32_t rank;  /* NO_RANK: not known yet */
     uint8_t hello[STORE_HELLO];
     size_t n_hello;
-    uint8_t *out; /* not written yet */
-    size_t out_at, out_end;
+    struct run_outbox out;
 };
 
 enum { NO_RANK = UINT32_MAX, UNVERIFIED_MOST = 64, PAUSE_MS = 100, SILENT_MS = 5000 };
@@ -88,6 +87,7 @@ static void close_line(struct store_line *line) {
     struct store_server *server = line->server;
     weft__watch_stop(server->reactor, &line->watch);
     close(line->watch.fd);
+    weft__run_outbox_clear(&line->out);
     if (line->rank == NO_RANK)
         forget_unverified(server, line);
     else
@@ -118,33 +118,20 @@ static void lose_line(struct store_line *line) {
 }
 
 static bool write_out(struct store_line *line) {
-    while (line->out_at < line->out_end) {
-        ssize_t n = send(line->watch.fd, line->out + line->out_at, line->out_end - line->out_at,
-                         MSG_NOSIGNAL | MSG_DONTWAIT);
-        if (n < 0 && errno == EINTR) continue;
-        if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) break;
-        if (n < 0) return false;
-        line->out_at += (size_t)n;
-    }
-    if (line->out_at == line->out_end) line->out_at = line->out_end = 0;
-    int events = WATCH_READ | (line->out_end ? WATCH_WRITE : 0);
-    return weft__watch_change(line->server->reactor, &line->watch, events) >= 0;
+    weft_status_t st = weft__run_outbox_write(&line->out, line->watch.fd);
+    int events = WATCH_READ | (st == WEFT_IN_PROGRESS ? WATCH_WRITE : 0);
+    return st >= 0 && weft__watch_change(line->server->reactor, &line->watch, events) >= 0;
 }
 
 /* From the rounds: written from the run queue's next look at the socket. */
-static void to_rank(void *arg, uint32_t rank, const void *data, size_t len) {
+static void to_rank(void *arg, uint32_t rank, struct run_answer *answer) {
     struct store_server *server = arg;
     struct store_line *line = server->line[rank];
     if (!line) return;
-    uint8_t *out = weft__realloc(line, line->out, line->out_end + len, "out");
-    if (!out) { /* a frame that lacks a part cannot be followed by others */
+    if (weft__run_outbox_add(&line->out, line, answer) < 0)
         shutdown(line->watch.fd, SHUT_RDWR); /* read as its end, in a turn of its own */
-        return;
-    }
-    line->out = out;
-    memcpy(out + line->out_end, data, len);
-    line->out_end += len;
-    weft__watch_change(server->reactor, &line->watch, WATCH_READ | WATCH_WRITE);
+    else
+        weft__watch_change(server->reactor, &line->watch, WATCH_READ | WATCH_WRITE);
 }
 
 static weft_status_t verify_handshake(const struct store_line *line) {
@@ -205,6 +192,7 @@ static weft_status_t add_line(struct store_server *server, int fd) {
     line->rank = NO_RANK;
     line->since = weft__now(server->reactor);
     line->watch.ready = line_ready;
+    weft__run_outbox_init(&line->out);
     weft_status_t st = weft__watch_start(server->reactor, &line->watch, fd, WATCH_READ);
     if (st < 0) {
         talloc_free(line);

@@ -1,9 +1,9 @@
 /* Processes' side of the exchange: several in one process, each over a socket to a server that
  * the test pumps. */
 #include "../harness.h"
+#include <runtime/answer.h>
 #include <runtime/exchange.h>
 #include <runtime/server.h>
-#include <runtime/wire.h>
 #include <sys/socket.h>
 #include <talloc.h>
 #include <weft/weft.h>
@@ -21,8 +21,12 @@ static struct world {
     char all[SIZE][SIZE * LEN];
 } w;
 
-static void to_rank(void *arg, uint32_t rank, const void *data, size_t len) {
+static void write_bytes(uint32_t rank, const void *data, size_t len) {
     if (w.lines[rank] >= 0 && send(w.lines[rank], data, len, MSG_NOSIGNAL) != (ssize_t)len) abort();
+}
+
+static void to_rank(void *arg, uint32_t rank, struct run_answer *answer) {
+    write_bytes(rank, answer->bytes, answer->len);
 }
 
 static void hang_up(uint32_t rank) {
@@ -200,8 +204,8 @@ static void send_msg(uint32_t rank, enum run_type type, uint32_t round, uint32_t
     struct run_frame frame = {type, round, len};
     uint8_t header[RUN_HEADER], zeros[256] = {0};
     weft__run_encode(&frame, header);
-    to_rank(NULL, rank, header, sizeof header);
-    to_rank(NULL, rank, zeros, len);
+    write_bytes(rank, header, sizeof header);
+    write_bytes(rank, zeros, len);
 }
 
 TEST(what_weft_run_may_not_send_breaks_the_exchange_only) {
@@ -233,7 +237,7 @@ TEST(an_answer_may_come_cut_anywhere) {
     CHECK_EQ(gather(0, "........"), WEFT_OK);
     for (size_t i = 0; i < sizeof bytes; i++) {
         CHECK_EQ(w.calls[0], 0);
-        to_rank(NULL, 0, bytes + i, 1);
+        write_bytes(0, bytes + i, 1);
         for (int k = 0; k < 100; k++) weft_worker_progress(w.worker, 0);
     }
     turn(10);

@@ -51,7 +51,7 @@ TEST(one_times_two_plus_one_is_three) {
     weft_view_push_finalizer(view, plus_one, NULL, NULL, NULL);
     weft_view_push_finalizer(view, times_two, NULL, NULL, NULL);
     weft_view_push_finalizer(view, set_one, NULL, NULL, NULL);
-    weft_view_release_wait(view);
+    CHECK_EQ(weft_view_release_wait(view), WEFT_OK);
     CHECK_EQ(value, 3);
 }
 
@@ -180,11 +180,14 @@ static weft_status_t use_view(weft_finalizer_t *finalizer, void *arg) {
     CHECK_EQ(weft_view_size(arg), 1);
     CHECK(weft_view_team(arg) != NULL);
     CHECK(weft_view_mine(arg) != NULL);
+    CHECK(weft_view_barrier(arg, NULL) >= 0);
+    strcat(log, "u");
     return WEFT_OK;
 }
 
 TEST(a_finalizer_may_use_the_view) {
     weft_view_t *view = view_of_one(NULL);
-    weft_view_push_finalizer(view, use_view, view, NULL, NULL);
-    weft_view_release_wait(view);
+    CHECK_EQ(weft_view_push_finalizer(view, use_view, view, NULL, NULL), WEFT_OK);
+    CHECK_EQ(weft_view_release_wait(view), WEFT_OK);
+    CHECK_EQ(strcmp(log, "u"), 0);
 }

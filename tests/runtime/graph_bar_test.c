@@ -36,7 +36,7 @@ static void read_line(int fd) {
     output[0] = 0;
     while (!strchr(output, '\n')) {
         struct pollfd ready = {.fd = fd, .events = POLLIN};
-        CHECK(poll(&ready, 1, 30000) == 1);
+        CHECK(poll(&ready, 1, (int)test_timeout(30000)) == 1);
         ssize_t n = read(fd, output + len, sizeof output - 1 - len);
         CHECK(n > 0);
         len += (size_t)n;

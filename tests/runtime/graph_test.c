@@ -1,6 +1,7 @@
 /* Task graphs: order, results, errors, retries, cancel, threads, traces. */
 #define _GNU_SOURCE
 #include "../harness.h"
+#include <base/status.h>
 #include <locale.h>
 #include <pthread.h>
 #include <sched.h>
@@ -346,13 +347,21 @@ TEST(of_threads_that_register_one_name_those_of_one_function_succeed) {
     pthread_barrier_destroy(&race);
 }
 
-TEST(the_end_is_reported_in_the_turn_of_a_worker) {
-    weft_context_t *context;
-    weft_worker_t *worker;
-    struct end end = {0};
+static weft_context_t *context;
+static weft_worker_t *worker;
+static void open_worker(void) {
     CHECK_EQ(weft_context_create(NULL, &context), WEFT_OK);
     CHECK_EQ(weft_worker_create(context, &(weft_worker_params_t){.transports = "self"}, &worker),
              WEFT_OK);
+}
+static void close_worker(void) {
+    weft_worker_destroy(worker);
+    CHECK_EQ(weft_context_destroy(context), WEFT_OK);
+}
+
+TEST(the_end_is_reported_in_the_turn_of_a_worker) {
+    struct end end = {0};
+    open_worker();
     weft_graph_t *graph = graph_of(1);
     CHECK_EQ(weft_graph_add(graph, &(weft_task_params_t){.fn = sleep_a_little}, NULL), WEFT_OK);
     for (int run = 1; run <= 5; run++) {
@@ -362,8 +371,37 @@ TEST(the_end_is_reported_in_the_turn_of_a_worker) {
         CHECK_EQ(end.status, WEFT_OK);
     }
     weft_graph_destroy(graph);
-    weft_worker_destroy(worker);
-    CHECK_EQ(weft_context_destroy(context), WEFT_OK);
+    close_worker();
+}
+
+static weft_status_t fail_always(weft_task_call_t *call) {
+    return WEFT_ERR_TRUNCATED;
+}
+static char described[256];
+static void describe_end(weft_status_t status, void *arg) {
+    weft_status_describe(status, described, sizeof described);
+    on_done(status, arg);
+}
+
+TEST(the_end_of_a_run_is_described_by_its_own_failure) {
+    struct end end = {0};
+    open_worker();
+    weft_graph_t *graph = graph_of(1);
+    CHECK_EQ(weft_graph_add(graph, &(weft_task_params_t){.fn = count_call}, NULL), WEFT_OK);
+    CHECK_EQ(weft_graph_add(graph, &(weft_task_params_t){.fn = fail_always}, NULL), WEFT_OK);
+    for (int waits = 0; waits < 2; waits++) {
+        (void)weft__fail(WEFT_ERR_TRUNCATED, "an earlier failure");
+        if (waits) {
+            CHECK_EQ(weft_graph_run_wait(graph), WEFT_ERR_TRUNCATED);
+            weft_status_describe(WEFT_ERR_TRUNCATED, described, sizeof described);
+        } else {
+            CHECK_EQ(weft_graph_run(graph, worker, describe_end, &end), WEFT_IN_PROGRESS);
+            while (atomic_load(&end.calls) == 0) weft_worker_wait(worker, 100);
+        }
+        CHECK(strstr(described, "task 1") && !strstr(described, "an earlier failure"));
+    }
+    weft_graph_destroy(graph);
+    close_worker();
 }
 
 TEST(a_graph_that_runs_is_busy_and_its_destruction_waits) {

@@ -70,6 +70,19 @@ static void hung_up_before_it_was_sent(struct explore_world *w, unsigned peer) {
     explore_drop(w, peer, true);
 }
 
+/* A rank, and what its program has done beside what the machine knows of it. */
+struct asking {
+    struct exchange x;
+    uint8_t refused; /* how often a round began in vain */
+    uint8_t waits;   /* for a round that it has cancelled */
+};
+static void begin(struct explore_world *w, unsigned peer) {
+    ((struct asking *)w->peer[peer])->refused += w->peer[peer]->state != EXCHANGE_IDLE;
+}
+static void cancelled(struct explore_world *w, unsigned peer) {
+    ((struct asking *)w->peer[peer])->waits |= w->peer[peer]->state == EXCHANGE_GATHER;
+}
+
 static void lost_because(struct explore_world *w, unsigned peer) {
     ((struct exchange *)w->peer[peer])->status = WEFT_ERR_PEER_FAILED;
 }
@@ -91,8 +104,8 @@ static void no_one_joins(struct explore_world *w, unsigned peer) {
 }
 
 static const struct explore_local client_locals[] = {
-    {.event = EXCHANGE_EV_START, .budget = 2},
-    {.event = EXCHANGE_EV_CANCEL, .budget = 1, .rescue = true},
+    {.event = EXCHANGE_EV_START, .budget = 2, .before = begin},
+    {.event = EXCHANGE_EV_CANCEL, .budget = 1, .rescue = true, .after = cancelled},
     {.event = EXCHANGE_EV_LOST,
      .budget = 1,
      .rescue = true,
@@ -108,17 +121,18 @@ static const struct explore_local client_locals[] = {
 };
 static const struct explore_effect client_effects[EXCHANGE_N_EFFECTS] = {
     [EXCHANGE_FX_SEND] = {EXPLORE_SEND, ROUND_EV_JOIN},
+    [EXCHANGE_FX_REFUSE] = {EXPLORE_NOTIFY, 0},
     [EXCHANGE_FX_DONE] = {EXPLORE_NOTIFY, 0},
     [EXCHANGE_FX_HANG_UP] = {EXPLORE_NOTIFY, 0},
 };
-static const struct explore_role client = {&weft__exchange_machine, sizeof(struct exchange),
+static const struct explore_role client = {&weft__exchange_machine, sizeof(struct asking),
                                            EXCHANGE_IDLE,           EXPLORE_LIST(client_locals),
                                            client_effects,          NULL,
                                            1 + EXCHANGE_EV_LOST};
 
 /* Of three there are too many states, unless each begins one round and cancels nothing. */
 static const struct explore_local brief_locals[] = {
-    {.event = EXCHANGE_EV_START, .budget = 1},
+    {.event = EXCHANGE_EV_START, .budget = 1, .before = begin},
     {.event = EXCHANGE_EV_LOST,
      .budget = 1,
      .rescue = true,
@@ -127,8 +141,8 @@ static const struct explore_local brief_locals[] = {
      .after = hung_up_before_it_was_sent},
 };
 static const struct explore_role brief_client = {
-    &weft__exchange_machine,    sizeof(struct exchange), EXCHANGE_IDLE,
-    EXPLORE_LIST(brief_locals), client_effects,          NULL,
+    &weft__exchange_machine,    sizeof(struct asking), EXCHANGE_IDLE,
+    EXPLORE_LIST(brief_locals), client_effects,        NULL,
     1 + EXCHANGE_EV_LOST};
 
 static const struct explore_local server_locals[] = {
@@ -164,6 +178,10 @@ static const char *invariant(const struct explore_world *w) {
         if (done > x->round) return "a round is reported once at most";
         if (explore_notified(w, i, EXCHANGE_FX_HANG_UP) != (x->fsm.state == EXCHANGE_BROKEN))
             return "hung up if and only if broken";
+        const struct asking *a = (const struct asking *)x;
+        if (explore_notified(w, i, EXCHANGE_FX_REFUSE) != a->refused)
+            return "who begins a round in vain is refused";
+        if (a->waits) return "a round goes on that was cancelled";
     }
     return NULL;
 }

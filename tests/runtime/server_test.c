@@ -1,5 +1,6 @@
 /* The serving side of the exchange, byte by byte, without sockets. */
 #include "../harness.h"
+#include <runtime/answer.h>
 #include <runtime/server.h>
 #include <runtime/wire.h>
 #include <talloc.h>
@@ -12,10 +13,10 @@ static struct {
     size_t len;
 } mail[MOST_RANKS];
 
-static void deliver(void *arg, uint32_t rank, const void *data, size_t len) {
-    if (mail[rank].len + len > ROOM) abort();
-    memcpy(mail[rank].bytes + mail[rank].len, data, len);
-    mail[rank].len += len;
+static void deliver(void *arg, uint32_t rank, struct run_answer *answer) {
+    if (mail[rank].len + answer->len > ROOM) abort();
+    memcpy(mail[rank].bytes + mail[rank].len, answer->bytes, answer->len);
+    mail[rank].len += answer->len;
 }
 
 static struct run_server *serve(uint32_t size) {
@@ -71,6 +72,47 @@ static void check_denied(uint32_t rank, uint32_t round, weft_status_t why) {
     CHECK_EQ(read_mail(rank, &got, payload, &st), RUN_DENIED);
     CHECK_EQ(got, round);
     CHECK_EQ(st, why);
+}
+
+static struct run_answer *kept[MOST_RANKS];
+static void keep(void *arg, uint32_t rank, struct run_answer *answer) {
+    answer->n_users++;
+    kept[rank] = answer;
+}
+
+/* All ranks that a round is over for are sent one frame, whatever it says. */
+TEST(ranks_share_their_answer) {
+    for (int refused = 0; refused < 2; refused++) {
+        struct run_server *s = weft__run_server_create(NULL, MOST_RANKS, keep, NULL);
+        size_t quiet = talloc_total_size(s);
+        for (uint32_t i = 0; i < MOST_RANKS - 1; i++) CHECK_EQ(send_msg(s, i, 1, "8 bytes."), 0);
+        if (refused)
+            weft__run_server_gone(s, MOST_RANKS - 1);
+        else
+            CHECK_EQ(send_msg(s, MOST_RANKS - 1, 1, "8 bytes."), WEFT_OK);
+        CHECK_EQ(weft__run_server_open(s), 0);
+        uint32_t n_users = MOST_RANKS - (uint32_t)refused;
+        CHECK_EQ(kept[0]->n_users, n_users);
+        CHECK_EQ(kept[0]->len, RUN_HEADER + (refused ? 4 : MOST_RANKS * 8));
+        for (uint32_t i = 0; i < n_users; i++) CHECK(kept[i] == kept[0]);
+        while (n_users-- > 0) weft__run_answer_release(kept[0]);
+        CHECK_EQ(talloc_total_size(s), quiet);
+        talloc_free(s);
+    }
+}
+
+/* What has come of a round is not kept with its refusal, which may wait for a slow rank. */
+TEST(a_refusal_takes_the_memory_of_a_refusal) {
+    static char long_one[200];
+    struct run_server *s = weft__run_server_create(NULL, 1000, keep, NULL);
+    size_t quiet = talloc_total_size(s);
+    memset(long_one, 'x', sizeof long_one - 1);
+    CHECK_EQ(send_msg(s, 0, 1, long_one), WEFT_OK);
+    CHECK(talloc_total_size(s) > 1000 * (sizeof long_one - 1));
+    weft__run_server_gone(s, 1);
+    CHECK(kept[0] && talloc_total_size(s) < quiet + 1000);
+    weft__run_answer_release(kept[0]);
+    talloc_free(s);
 }
 
 TEST(everybody_gets_everybodys_bytes_in_rank_order) {

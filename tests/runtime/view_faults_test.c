@@ -9,6 +9,8 @@
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
+#include <tests/network.h>
 #include <tests/support/clock.h>
 #include <tests/support/scarce_descriptors.h>
 
@@ -250,6 +252,23 @@ TEST(the_death_of_the_process_that_serves_the_store_ends_creations_and_operation
 
 /* ---- connections that the store closes ------------------------------------------------------- */
 
+static bool dials_itself;
+static unsigned n_dialed; /* the store */
+static struct sockaddr_in store_at;
+
+/* In place of libc's. */
+int connect(int fd, const struct sockaddr *at, socklen_t len) {
+    int on = 1;
+    bool is_store = len == sizeof store_at && memcmp(at, &store_at, len) == 0;
+    n_dialed += is_store;
+    if (is_store && dials_itself) {
+        dials_itself = false;
+        CHECK_EQ(setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on), 0);
+        CHECK_EQ(bind(fd, at, len), 0);
+    }
+    return (int)syscall(SYS_connect, fd, at, len);
+}
+
 static struct sockaddr_in address_of(const char *store) {
     return (struct sockaddr_in){.sin_family = AF_INET,
                                 .sin_port = htons((uint16_t)atoi(strchr(store, ':') + 1)),
@@ -347,6 +366,28 @@ TEST(a_process_that_the_store_turns_away_each_time_gives_up) {
     in_processes(2, come_in_vain);
 }
 
+/* A socket that dials a port of this host may have that port itself, which the kernel has given to
+ * it: TCP then connects it with itself. */
+static void come_to_oneself(const char *store, uint32_t rank, uint32_t size) {
+    weft_status_t ready = WEFT_IN_PROGRESS;
+    while (rank == 0 && shared->n_there == 0) usleep(1000);
+    store_at = address_of(store);
+    dials_itself = rank > 0;
+    weft_view_t *view = begin_view(store, rank, size, &ready);
+    while (rank > 0 && n_dialed < 2 && ready == WEFT_IN_PROGRESS)
+        weft_worker_wait(weft_view_worker(view), 1000);
+    if (rank > 0) shared->n_there = 1;
+    until_ready(view, &ready);
+    CHECK_EQ(ready, WEFT_OK);
+    CHECK_EQ(weft_barrier_wait(weft_view_team(view)), WEFT_OK);
+    CHECK_EQ(weft_view_release_wait(view), WEFT_OK);
+}
+
+TEST(a_process_that_is_connected_with_itself_comes_again) {
+    share();
+    in_processes(2, come_to_oneself);
+}
+
 /* Memory runs out at rank 0 as the other comes. */
 static void come_without_memory(const char *store, uint32_t rank, uint32_t size) {
     weft_status_t ready = WEFT_IN_PROGRESS;
@@ -409,7 +450,8 @@ static void come_after_a_death(const char *store, uint32_t rank, uint32_t size) 
     }
     weft_status_t ready = WEFT_IN_PROGRESS;
     weft_view_t *view = rank == 0 ? begin_view(store, rank, size, &ready) : NULL;
-    for (double end = test_now() + 20; rank == 0 && test_now() < end && shared->n_there == 0;)
+    for (double end = test_now() + test_timeout(60);
+         rank == 0 && test_now() < end && shared->n_there == 0;)
         weft_worker_wait(weft_view_worker(view), 1);
     if (rank == 1) shared->n_there++;
     CHECK_EQ(weft_view_release_wait(view), WEFT_OK);
@@ -431,7 +473,8 @@ static void note_split(weft_view_t *part, weft_status_t status, void *arg) {
 }
 
 static weft_status_t until(weft_view_t *view, const weft_status_t *outcome) {
-    for (double end = test_now() + 10; *outcome == WEFT_IN_PROGRESS && test_now() < end;)
+    for (double end = test_now() + test_timeout(60);
+         *outcome == WEFT_IN_PROGRESS && test_now() < end;)
         weft_worker_wait(weft_view_worker(view), 10);
     return *outcome;
 }
@@ -447,7 +490,7 @@ static void split_without_memory(const char *store, uint32_t rank, uint32_t size
     if (rank == 1) weft__alloc_fail_at(failing);
     CHECK(until(view, &outcome) != WEFT_IN_PROGRESS); /* well before team.timeout */
     ++shared->n_there;
-    for (double end = test_now() + 20; shared->n_there < size && test_now() < end;)
+    for (double end = test_now() + test_timeout(60); shared->n_there < size && test_now() < end;)
         weft_worker_wait(weft_view_worker(view), 1);
     (void)weft_view_release_wait(view);
 }

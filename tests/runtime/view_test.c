@@ -529,6 +529,8 @@ static void expect_ends(const weft_device_info_t *devices, uint32_t n) {
 }
 
 static void expect_bounded(const weft_resource_set_t *set) {
+    CHECK_EQ(set->n_cpus, WEFT_MAX_CPUS);
+    CHECK_EQ(set->n_cores, WEFT_MAX_CPUS);
     CHECK_EQ(set->n_numa_nodes, WEFT_MAX_NODES);
     CHECK_EQ(set->n_caches, WEFT_MAX_CACHES);
     CHECK(memchr(set->host, 0, sizeof set->host) != NULL);
@@ -564,6 +566,27 @@ static void expose_garbage(const char *store, uint32_t rank, uint32_t size) {
 
 TEST(a_set_of_garbage_stays_within_its_arrays) {
     in_processes(2, expose_garbage);
+}
+
+/* Ranks 1 and 2 say that they have a GPU, and not which. */
+static void have_unknown_gpus(const char *store, uint32_t rank, uint32_t size) {
+    weft_view_t *view = join(store, rank, size);
+    weft_resource_set_t *mine = (weft_resource_set_t *)(uintptr_t)weft_view_mine(view);
+    const weft_resource_set_t *set;
+    uint32_t sharers = 1;
+    if (rank > 0) mine->n_gpus = 1, memset(mine->gpu, 0, sizeof mine->gpu);
+    CHECK_EQ(weft_barrier_wait(weft_view_team(view)), WEFT_OK);
+    if (rank == 0) {
+        CHECK_EQ(weft_view_at_wait(view, 1, false, &set), WEFT_OK);
+        CHECK_EQ(weft_view_count_gpu_wait(view, set, 0, &sharers), WEFT_OK);
+        CHECK_EQ(sharers, 0);
+    }
+    CHECK_EQ(weft_barrier_wait(weft_view_team(view)), WEFT_OK);
+    CHECK_EQ(weft_view_release_wait(view), WEFT_OK);
+}
+
+TEST(what_is_unknown_has_no_sharers) {
+    in_processes(3, have_unknown_gpus);
 }
 
 static void watch_set(const volatile weft_resource_set_t *set) {

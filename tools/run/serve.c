@@ -1,5 +1,6 @@
 #include "serve.h"
 #include <errno.h>
+#include <runtime/answer.h>
 #include <runtime/server.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,9 +13,8 @@ struct line {
     ev_io in, out;
     struct serving *serving;
     uint32_t rank;
-    int fd;      /* -1: hung up */
-    char *bytes; /* not yet taken by the socket */
-    size_t at, len, room;
+    int fd; /* -1: hung up */
+    struct run_outbox out_box;
 };
 
 struct serving {
@@ -31,48 +31,27 @@ static void hang_up(struct line *l) {
     ev_io_stop(l->serving->loop, &l->out);
     close(l->fd);
     l->fd = -1;
-    l->at = l->len = 0;
+    weft__run_outbox_clear(&l->out_box);
     weft__run_server_gone(l->serving->server, l->rank);
 }
 
 /* A broken socket is noticed by the reader. */
-static void flush_child(struct line *l) {
-    while (l->at < l->len) {
-        ssize_t n = send(l->fd, l->bytes + l->at, l->len - l->at, MSG_NOSIGNAL | MSG_DONTWAIT);
-        if (n < 0 && errno == EINTR) continue;
-        if (n < 0) break;
-        l->at += (size_t)n;
-    }
-    if (l->at == l->len) {
-        l->at = l->len = 0;
-        ev_io_stop(l->serving->loop, &l->out);
-    }
-}
-
 static void on_writable(struct ev_loop *loop, ev_io *watcher, int events) {
-    (void)loop;
+    struct line *l = watcher->data;
     (void)events;
-    flush_child(watcher->data);
+    if (weft__run_outbox_write(&l->out_box, l->fd) != WEFT_IN_PROGRESS) ev_io_stop(loop, &l->out);
 }
 
-static void send_bytes(void *arg, uint32_t rank, const void *data, size_t len) {
+static void send_answer(void *arg, uint32_t rank, struct run_answer *answer) {
     struct serving *s = arg;
     struct line *l = &s->lines[rank];
     if (l->fd < 0) return;
-    if (l->len + len > l->room) {
-        size_t room = 2 * (l->len + len);
-        char *more = realloc(l->bytes, room);
-        if (!more) {
-            fprintf(stderr, "%s: out of memory for the exchange of rank %u\n", s->tool, rank);
-            shutdown(l->fd, SHUT_RDWR); /* the reader hangs up, in a turn of its own */
-            return;
-        }
-        l->bytes = more;
-        l->room = room;
+    if (weft__run_outbox_add(&l->out_box, s->server, answer) == WEFT_OK) {
+        ev_io_start(s->loop, &l->out);
+        return;
     }
-    memcpy(l->bytes + l->len, data, len);
-    l->len += len;
-    ev_io_start(s->loop, &l->out);
+    fprintf(stderr, "%s: out of memory for the exchange of rank %u\n", s->tool, rank);
+    shutdown(l->fd, SHUT_RDWR); /* the reader hangs up, in a turn of its own */
 }
 
 static void on_readable(struct ev_loop *loop, ev_io *watcher, int events) {
@@ -96,7 +75,7 @@ struct serving *serving_open(struct ev_loop *loop, const char *tool, uint32_t n_
     s->loop = loop;
     s->tool = tool;
     s->n = n_ranks;
-    s->server = weft__run_server_create(NULL, n_ranks, send_bytes, s);
+    s->server = weft__run_server_create(NULL, n_ranks, send_answer, s);
     for (uint32_t i = 0; i < n_ranks; i++) s->lines[i].fd = -1;
     if (s->server) return s;
     free(s);
@@ -108,6 +87,7 @@ void serving_add(struct serving *s, uint32_t rank, int fd) {
     l->serving = s;
     l->rank = rank;
     l->fd = fd;
+    weft__run_outbox_init(&l->out_box);
     ev_io_init(&l->in, on_readable, fd, EV_READ);
     ev_io_init(&l->out, on_writable, fd, EV_WRITE);
     l->in.data = l->out.data = l;
@@ -115,10 +95,7 @@ void serving_add(struct serving *s, uint32_t rank, int fd) {
 }
 
 void serving_close(struct serving *s) {
-    for (uint32_t i = 0; i < s->n; i++) {
-        if (s->lines[i].fd >= 0) hang_up(&s->lines[i]);
-        free(s->lines[i].bytes);
-    }
+    for (uint32_t i = 0; i < s->n; i++) hang_up(&s->lines[i]);
     talloc_free(s->server);
     free(s);
 }
