@@ -83,6 +83,10 @@ struct stub *weft__stub_find(weft_context_t *context, enum stub_type type, const
     return found;
 }
 
+void weft__stub_free_object(struct stub *stub) {
+    talloc_free(stub->object);
+}
+
 weft_status_t weft__stub_refuse(const struct stub *stub) {
     static const char *const name[] = {"context", "worker", "team", "endpoint", "region"};
     weft_status_t status = atomic_load(&stub->status);

@@ -47,6 +47,8 @@ weft_status_t weft__stubs_close(weft_context_t *context);
 weft_status_t weft__stub_new(weft_context_t *context, enum stub_type type, void *object,
                              weft_worker_t *worker, struct stub **stub_p);
 void weft__stub_free(struct stub *stub);
+/* The `closing` of an object that is one talloc block. */
+void weft__stub_free_object(struct stub *stub);
 /* Any thread. NULL: `object` is not an object of that type in associated mode. */
 struct stub *weft__stub_find(weft_context_t *context, enum stub_type type, const void *object);
 

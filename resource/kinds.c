@@ -70,6 +70,7 @@ static void own_closed(weft_status_t status, void *arg) {
 static void own_close(struct association *a) {
     weft_worker_t *worker = a->worker;
     a->worker = NULL;
+    weft__worker_abort(worker, weft__worker_end_status(worker)); /* a close would say CLOSED */
     (void)weft_worker_close(worker, &(weft_op_t){.done = own_closed, .arg = a});
 }
 

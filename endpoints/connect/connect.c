@@ -276,8 +276,7 @@ static weft_status_t check_params(const struct weft_worker *worker,
         return weft__fail(WEFT_ERR_INVALID_PARAM, "error_mode is %d", (int)params->error_mode);
     if (params->heartbeat_ms && params->heartbeat_ms < HEARTBEAT_LEAST_MS)
         return weft__fail(WEFT_ERR_INVALID_PARAM, "heartbeat_ms is below %d", HEARTBEAT_LEAST_MS);
-    return worker_is_open(&worker->core.fsm) ? WEFT_OK
-                                             : weft__fail(WEFT_ERR_CLOSED, "the worker is closing");
+    return worker_is_open(&worker->core.fsm) ? WEFT_OK : weft__worker_refuse(worker);
 }
 
 static weft_status_t keep_start(struct weft_ep *ep, const void *to, size_t len,

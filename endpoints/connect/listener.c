@@ -20,8 +20,7 @@ static weft_status_t find_place(weft_worker_t *worker, const char *uri, struct i
                                 const char **where_p) {
     weft_status_t st = weft__worker_check(worker);
     if (st < 0) return st;
-    if (!worker_is_open(&worker->core.fsm))
-        return weft__fail(WEFT_ERR_CLOSED, "the worker is closing");
+    if (!worker_is_open(&worker->core.fsm)) return weft__worker_refuse(worker);
     st = weft__uri_read(worker, uri, iface_p, where_p);
     if (st < 0 || (*iface_p)->ops->listen) return st;
     return weft__fail(WEFT_ERR_UNSUPPORTED, "the transport of '%s' does not support listening",

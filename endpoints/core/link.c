@@ -82,8 +82,9 @@ static struct link_ext *const no_ext = (struct link_ext *)(uintptr_t)&empty_ext;
 struct link_ext *weft__link_ext(struct link *link) {
     if (link->more != no_ext) return link->more;
     struct link_ext *more = weft__new(link->worker, struct link_ext);
-    if (more) link->more = more;
-    return more;
+    if (!more) return NULL;
+    list_init(&more->rma_wait);
+    return link->more = more;
 }
 
 static void free_ext(struct link *link) {
@@ -224,7 +225,6 @@ static weft_status_t new_link(struct weft_worker *worker, struct lane *lane, str
     list_init(&link->endpoints);
     list_init(&link->of_peer);
     list_init(&link->backlog);
-    list_init(&link->rma_wait);
     fsm_init(&link->core.fsm, &link_port, LINK_IDLE, next_id(worker));
 
     weft_status_t st = weft__timer_reserve(worker->reactor, &link->timer);

@@ -49,10 +49,13 @@ struct link_ext {
     /* transfer/expose.h; NULL: no message was sent from exposed memory */
     struct exposures *exposures;
     struct link *main;     /* that a rail or auxiliary link serves; NULL: none, or no more */
+    struct list rma_wait;  /* requests that wait for answers to others: rma_unanswered is full */
     uint32_t heartbeat_ms; /* the interval that its endpoints asked for; 0: no heartbeats */
     /* bytes per ns that the peer reports for its lane, overall and last; 0: not known */
     float rate, rate_last;
-    uint32_t rail_number; /* of a rail: the number of its grant */
+    uint32_t rail_number;    /* of a rail: the number of its grant */
+    uint32_t flushed_served; /* as rma_served, of FLUSHED, which the peer may request any time */
+    uint32_t n_keys;         /* keys of the peer's regions, open natively */
 };
 
 /* A worker may have thousands of links, so the fields leave no gaps. */
@@ -85,7 +88,6 @@ struct link {
     struct timer timer;
     /* the worker's id, from the lane's handshake or HELLO; 0: not known yet */
     uint64_t peer;
-    struct list rma_wait; /* requests that wait for answers to others */
     /* `sent` and `received` at the last tick of the usage tracker */
     uint32_t used_sent, used_received;
     /* accepted: the id of the listener. Dialed: the peer's id of it; of rails and auxiliary
@@ -93,8 +95,6 @@ struct link {
     uint32_t listener;
     uint32_t rma_unanswered;   /* gets, fetching atomics and remote completions of this side */
     uint32_t rma_served;       /* answers to the peer that wait for the lane */
-    uint32_t flushed_served;   /* the same for FLUSHED, which the peer may request at any time */
-    uint32_t n_keys;           /* keys of the peer's regions, open natively */
     uint32_t n_accepted;       /* endpoints that the peer opened */
     uint32_t unexpected_bytes; /* unexpected bytes of the peer: messages and streams */
     uint32_t answers;          /* bytes of queued answers to the peer's control messages */
@@ -204,8 +204,6 @@ void weft__link_ctrl_failed(struct link *link, weft_status_t status);
 void weft__link_submit(struct link *link, struct weft_request *req);
 /* The same for a queue of requests, in order. */
 void weft__link_submit_all(struct link *link, struct list *queue);
-/* The same, in front of the backlog: these requests are older. */
-void weft__link_submit_first(struct link *link, struct list *queue);
 
 /* The link of a received message. NULL if the lane has none, or the link closes. Before the
  * handshake, and on a rail, the message is a violation, and this returns NULL. */

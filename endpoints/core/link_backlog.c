@@ -50,16 +50,6 @@ void weft__link_submit_all(struct link *link, struct list *queue) {
     push_link(link);
 }
 
-void weft__link_submit_first(struct link *link, struct list *queue) {
-    while (!list_empty(queue)) {
-        struct list *node = queue->prev;
-        list_remove(node);
-        list_of(node, struct weft_request, queued)->queue = &link->backlog;
-        list_prepend(&link->backlog, node);
-    }
-    push_link(link);
-}
-
 void weft__link_drop_backlog(struct link *link, weft_status_t status) {
     while (!list_empty(&link->backlog))
         weft__request_stop(list_of(link->backlog.next, struct weft_request, queued), status);

@@ -145,6 +145,7 @@ struct weft_request {
     bool plain; /* request_fast.h: the fields below are zero; of an atomic: rma/rma_message.c */
     bool failed_there; /* a receive: `status` is the failure of its message at the sender */
     bool released;     /* what it held; its callback is held still */
+    bool turn;         /* a tagged send: it may use the credit withheld (messages/tag_send.c) */
     struct request_match match;
     size_t len; /* bytes in iov (send), or bytes expected (receive) */
     weft_iov_t iov_inline[REQUEST_IOV_INLINE];

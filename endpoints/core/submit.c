@@ -168,7 +168,7 @@ void weft__post_over(const struct weft_request *req) {
 
 static weft_status_t post_submission(struct posted *p, const weft_op_t *op) {
     struct weft_ep *ep = weft__idmap_find(&p->worker->eps, p->ep);
-    weft_status_t st = p->ep && !ep ? WEFT_ERR_CLOSED : p->handle.status;
+    weft_status_t st = p->ep && !ep ? weft__worker_end_status(p->worker) : p->handle.status;
     if (st < 0) {
         if (p->args.drop) p->args.drop(&p->args);
         return st;
@@ -306,7 +306,7 @@ static bool refuse_waiting(void *posted, const void *of_ep) {
     struct posted *p = posted;
     const struct weft_ep *ep = of_ep;
     if (ep && p->ep != weft__ep_id(ep)) return false;
-    p->handle.status = ep ? (weft_status_t)ep->status : WEFT_ERR_CLOSED;
+    p->handle.status = ep ? (weft_status_t)ep->status : weft__worker_end_status(p->worker);
     stream_reached(p);
     return true;
 }

@@ -8,6 +8,17 @@ weft_status_t weft__worker_check_own(const weft_worker_t *worker) {
     return weft__reactor_is_dormant(worker->reactor) ? weft__worker_check(worker) : WEFT_OK;
 }
 
+weft_status_t weft__worker_end_status(const weft_worker_t *worker) {
+    int status = worker->stub ? atomic_load(&worker->stub->status) : WEFT_OK;
+    return status < 0 ? (weft_status_t)status : WEFT_ERR_CLOSED;
+}
+
+weft_status_t weft__worker_refuse(const weft_worker_t *worker) {
+    weft_status_t st = weft__worker_end_status(worker);
+    return st == WEFT_ERR_CLOSED ? weft__fail(st, "the worker is closing")
+                                 : weft__stub_refuse(worker->stub);
+}
+
 struct reactor *weft__worker_reactor(weft_worker_t *worker) {
     return worker->reactor;
 }
@@ -55,7 +66,7 @@ typedef void (*attachment_close_fn)(weft_worker_t *worker, void *object,
 
 weft_status_t weft__worker_attach_first(weft_worker_t *worker, const void *key, void *object,
                                         attachment_close_fn close) {
-    if (!worker_is_open(&worker->core.fsm)) return WEFT_ERR_CLOSED;
+    if (!worker_is_open(&worker->core.fsm)) return weft__worker_refuse(worker);
     struct worker_attachment *attachment = weft__new(worker, struct worker_attachment);
     if (!attachment) return WEFT_ERR_NO_MEMORY;
     attachment->key = key;

@@ -187,6 +187,12 @@ static inline weft_worker_t *weft__worker_itself(weft_worker_t *worker) {
  * the status that a worker without a resource answers with. */
 weft_status_t weft__worker_check_own(const weft_worker_t *worker);
 
+/* What calls return, and operations that are left, when the worker has begun to close: CLOSED, or
+ * why its association ends. */
+weft_status_t weft__worker_end_status(const weft_worker_t *worker);
+/* The same, with the cause for a call that is refused. */
+weft_status_t weft__worker_refuse(const weft_worker_t *worker);
+
 struct reactor *weft__worker_reactor(weft_worker_t *worker);
 
 /* Attaches `object` to the worker under the address `key`. When the worker closes, it calls

@@ -20,7 +20,7 @@
 #define LIVE_MAGIC "weftlive"
 enum {
     LIVE_VERSION = 3,
-    LIVE_LINKS = 64,     /* rows: promoted links and those with most traffic come first */
+    LIVE_LINKS = 64,     /* rows: of the first links; a promoted link takes the row of another */
     LIVE_NUMBER = 4096,  /* the most counters, and the most rows, that a reader accepts */
     LIVE_MOST = 1 << 20, /* the most bytes that a reader maps */
     LIVE_STRING = 16,

@@ -279,10 +279,6 @@ weft_status_t weft__mem_new(struct weft_worker *worker, void *base, size_t len,
 
 /* ---- in associated mode */
 
-static void free_stub(struct stub *stub) {
-    talloc_free(stub->object);
-}
-
 void weft__mem_stub_rest(struct stub *stub, weft_status_t status) {
     weft_mem_t *mem = stub->object;
     memset(mem, 0, sizeof *mem);
@@ -305,7 +301,7 @@ weft_status_t weft__mem_stub_new(weft_worker_t *worker, size_t params_size,
         talloc_free(mem);
         return st;
     }
-    stub->closing = free_stub;
+    stub->closing = weft__stub_free_object;
     weft__mem_stub_rest(stub, WEFT_ERR_NOT_ASSOCIATED);
     *mem_p = mem;
     return WEFT_OK;
@@ -394,7 +390,7 @@ void weft__memory_close(struct weft_worker *worker) {
     list_for_each_safe(n, next, &worker->memory.all) {
         weft_mem_t *mem = list_of(n, weft_mem_t, of_worker);
         if (!memory_is_ending(&mem->core.fsm)) weft__fsm_step(&mem->core.fsm, MEMORY_EV_RELEASE);
-        if (!weft__mem_settle(mem)) notify_waiting(mem, WEFT_ERR_CLOSED);
+        if (!weft__mem_settle(mem)) notify_waiting(mem, weft__worker_end_status(worker));
     }
 }
 

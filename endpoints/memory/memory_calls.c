@@ -43,8 +43,7 @@ static weft_status_t check_new(const weft_worker_t *worker, size_t len, weft_mem
     if (own->pages > WEFT_PAGES_HUGE)
         return weft__fail(WEFT_ERR_INVALID_PARAM, "pages is %d", own->pages);
     st = weft__worker_check(worker);
-    if (st == WEFT_OK && !worker_is_open(&worker->core.fsm))
-        return weft__fail(WEFT_ERR_CLOSED, "the worker is closing");
+    if (st == WEFT_OK && !worker_is_open(&worker->core.fsm)) return weft__worker_refuse(worker);
     return st;
 }
 

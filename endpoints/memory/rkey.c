@@ -76,10 +76,10 @@ static void open_key(struct weft_rkey *rkey) {
         return;
     const struct rkey_entry *entry = entry_for(&packed, lane->iface);
     uint64_t most = weft__setting_u64(link->worker->context, SETTING_RMA_MAX_KEYS);
-    if (!entry || link->n_keys >= most) return;
+    if (!entry || link->more->n_keys >= most || !weft__link_ext(link)) return;
     if (lane->ops->rma->key_open(lane, &packed.region, entry->bytes, entry->len, &key) != WEFT_OK)
         return;
-    link->n_keys++;
+    link->more->n_keys++;
     rkey->key = key;
     rkey->max_short = lane->iface->attr.max_put_short;
 }
@@ -88,7 +88,7 @@ static void close_one(struct weft_rkey *rkey, struct lane_key *key) {
     struct link *link = rkey->ep ? rkey->ep->link : NULL;
     if (key->status < 0 && rkey->status == WEFT_OK) rkey->status = key->status;
     key->lane->ops->rma->key_close(key);
-    if (link) link->n_keys--;
+    if (link) link->more->n_keys--;
 }
 
 static void close_left(struct weft_rkey *rkey) {
@@ -143,7 +143,7 @@ void weft__rkeys_end(struct weft_ep *ep) {
     struct list *node;
     while (ep->keys && (node = list_pop(ep->keys)) != NULL) {
         struct weft_rkey *rkey = list_of(node, struct weft_rkey, of_ep);
-        if (rkey->status == WEFT_OK) rkey->status = WEFT_ERR_CLOSED;
+        if (rkey->status == WEFT_OK) rkey->status = weft__worker_end_status(ep->worker);
         rkey->ep = NULL;
         if (rkey->exposed) weft__rkey_drop(rkey);
     }

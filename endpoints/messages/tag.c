@@ -321,9 +321,7 @@ static weft_status_t check_receive(const weft_worker_t *worker) {
     if (!worker) return weft__fail(WEFT_ERR_INVALID_PARAM, "worker is NULL");
     weft_status_t st = weft__worker_check(worker);
     if (st < 0) return st;
-    if (!worker_is_open(&worker->core.fsm))
-        return weft__fail(WEFT_ERR_CLOSED, "the worker is closing");
-    return WEFT_OK;
+    return worker_is_open(&worker->core.fsm) ? WEFT_OK : weft__worker_refuse(worker);
 }
 
 static weft_status_t tag_recv_posted(void *worker, const struct submit_args *args,

@@ -2,6 +2,11 @@
  * Tagged messages, out. Every one costs credit: its bytes and a little more when it crosses whole,
  * a little when it is only offered. Credit is what the receiver's endpoint is ready to keep
  * unexpectedly; it comes back when the message is matched.
+ *
+ * Sends without credit wait in `credit_queue`. When credit comes, the oldest of them has the turn:
+ * it alone goes to the link's backlog, and the credit is withheld for it. It hands over the turn
+ * when it has been sent, or is released. So a credit costs the sends that it is for, however full
+ * the lane is, and no later send finds credit before all that wait have gone.
  */
 #include <base/compiler.h>
 #include <base/counters.h>
@@ -47,13 +52,24 @@ static enum protocol tag_protocol(struct weft_ep *ep, const struct message *m, u
     return weft__protocol(ep, m, flags);
 }
 
+/* What there is, is for those that wait: later sends find none. */
+static void withhold_credit(struct weft_ep *ep) {
+    ep->credit_held += ep->credit;
+    ep->credit = 0;
+}
+
+static void return_credit(struct weft_ep *ep) {
+    ep->credit += ep->credit_held;
+    ep->credit_held = 0;
+}
+
 static weft_status_t wait_for_credit(struct weft_request *req) {
     struct weft_ep *ep = req->ep;
     list_remove(&req->queued);
     req->queue = &ep->credit_queue;
     list_append(req->queue, &req->queued);
-    ep->credit_held += ep->credit;
-    ep->credit = 0;
+    withhold_credit(ep);
+    ep->worker->count->tag_waits++;
     return WEFT_IN_PROGRESS;
 }
 
@@ -81,7 +97,7 @@ static weft_status_t send_packed(struct weft_request *req, struct lane *lane,
     return st == WEFT_OK ? tag_sent_here(req->ep, (int64_t)m->len + MESSAGE_COST) : st;
 }
 
-static weft_status_t advance_tag(struct weft_request *req) {
+static weft_status_t send_more(struct weft_request *req) {
     struct weft_ep *ep = req->ep;
     struct lane *lane = ep->link->lane;
     if (req->peer_id) return weft__advance_pieces(req);
@@ -99,9 +115,60 @@ static weft_status_t advance_tag(struct weft_request *req) {
     }
 }
 
+/* ---- turns */
+
+/* True if a send has the turn, or had it and is not released yet. */
+static bool has_turn(const struct weft_ep *ep) {
+    return ep->credit_held >= MESSAGE_COST;
+}
+
+/* Gives the turn to the oldest that waits. NULL: none waits, or there is no credit for it. */
+static struct weft_request *next_turn(struct weft_ep *ep) {
+    if (list_empty(&ep->credit_queue)) return_credit(ep);
+    if (!has_turn(ep) || !ep->link) return NULL;
+    struct weft_request *next = list_of(list_pop(&ep->credit_queue), struct weft_request, queued);
+    next->turn = true;
+    next->queue = &ep->link->backlog;
+    return next;
+}
+
+static void begin_turn(struct weft_ep *ep) {
+    struct weft_request *next = next_turn(ep);
+    struct list one;
+    list_init(&one);
+    if (!next) return;
+    list_append(&one, &next->queued);
+    weft__link_submit_all(ep->link, &one);
+}
+
+/* It has paid, also if only a part of it is sent. The backlog is being pumped, and it is or was the
+ * first there: the next one is behind it. */
+static void hand_over_turn(struct weft_request *req) {
+    req->turn = false;
+    struct weft_request *next = next_turn(req->ep);
+    if (!next) return;
+    bool is_there = request_is_queued(&req->core.fsm);
+    list_prepend(is_there ? &req->queued : next->queue, &next->queued);
+}
+
+static weft_status_t advance_turn(struct weft_request *req) {
+    struct weft_ep *ep = req->ep;
+    return_credit(ep);
+    weft_status_t st = send_more(req);
+    withhold_credit(ep);
+    if (st == WEFT_OK || st == WEFT_IN_PROGRESS || req->offset > 0) hand_over_turn(req);
+    return st;
+}
+
+static weft_status_t advance_tag(struct weft_request *req) {
+    return UNLIKELY(req->turn) ? advance_turn(req) : send_more(req);
+}
+
+/* One that ended early still has the turn. */
 static void release_tag(struct weft_request *req) {
     weft__tag_end_parts(req);
     weft__release_send(req);
+    if (req->turn) begin_turn(req->ep);
 }
 
 static const struct request_kind tag_offer_kind = {
@@ -235,52 +302,6 @@ weft_status_t weft_tag_send(weft_ep_t *ep, uint64_t tag, const weft_iov_t *iov, 
     return ep->ops->tag_send(ep, tag, iov, n_iov, op);
 }
 
-/* ---- what waits for credit */
-
-/* The members of `from`, in order, are those of the empty list `to`. */
-static void move_all(struct list *from, struct list *to) {
-    list_append(from, to);
-    list_remove(from);
-}
-
-/* In front of `rest`, which becomes the queue again. */
-static void wait_again(struct list *queue, struct list *rest) {
-    while (!list_empty(queue)) {
-        struct list *last = queue->prev;
-        list_remove(last);
-        list_prepend(rest, last);
-    }
-    move_all(rest, queue);
-}
-
-/* As many as the credit may be enough for; the others are not looked at. */
-static void send_some(struct weft_ep *ep) {
-    struct list some, rest;
-    list_init(&some);
-    list_init(&rest);
-    for (int64_t n = ep->credit / MESSAGE_COST; n > 0 && !list_empty(&ep->credit_queue); n--)
-        list_append(&some, list_pop(&ep->credit_queue));
-    move_all(&ep->credit_queue, &rest);
-    weft__link_submit_first(ep->link, &some);
-    if (ep->link->tx == ep->link->lane)
-        wait_again(&ep->credit_queue, &rest);
-    else
-        weft__link_submit_all(ep->link, &rest); /* behind those that the lane has no room for */
-}
-
-/* In order: what is withheld goes with the next credit. */
-static void send_waiting(struct weft_ep *ep) {
-    while (!list_empty(&ep->credit_queue) && ep->credit >= MESSAGE_COST) {
-        if (ep->link->tx == ep->link->lane)
-            send_some(ep);
-        else
-            weft__link_submit_first(ep->link, &ep->credit_queue);
-    }
-    if (list_empty(&ep->credit_queue)) return;
-    ep->credit_held += ep->credit;
-    ep->credit = 0;
-}
-
 void weft__on_credit(struct link *link, struct lane *lane, const struct wire_credit *credit) {
     struct weft_ep *ep = weft__ep_lookup(lane, credit->ep, "credit");
     if (!ep) return;
@@ -289,7 +310,8 @@ void weft__on_credit(struct link *link, struct lane *lane, const struct wire_cre
         weft__ep_violation(ep, WEFT_ERR_PROTOCOL, "credit");
         return;
     }
-    ep->credit = have + (int64_t)credit->bytes;
-    ep->credit_held = 0;
-    send_waiting(ep);
+    bool turn = has_turn(ep);
+    ep->credit_held = have + (int64_t)credit->bytes;
+    ep->credit = 0;
+    if (!turn) begin_turn(ep);
 }

@@ -56,6 +56,14 @@ static void to_window(struct weft_request *req) {
     to_link(req);
 }
 
+static void wait_for_window(struct weft_request *req) {
+    struct link_ext *more = weft__link_ext(req->ep->link);
+    if (more)
+        place_ordered(req, &more->rma_wait);
+    else
+        weft__request_finish(req, WEFT_ERR_NO_MEMORY);
+}
+
 static bool needs_window(const struct weft_request *req) {
     return req->rma.what == RMA_GET || req->rma.what == RMA_FETCH ||
            req->send.flags & WEFT_RMA_REMOTE;
@@ -91,7 +99,7 @@ static void start_ordered(struct weft_request *req) {
     else if (!needs_window(req))
         to_link(req);
     else if (link->rma_unanswered >= WIRE_RMA_WINDOW)
-        place_ordered(req, &link->rma_wait);
+        wait_for_window(req);
     else
         to_window(req);
     keep_order(req);
@@ -215,10 +223,15 @@ weft_status_t weft__rma_swap_refusal(struct weft_ep *ep, weft_status_t status) {
     return notified;
 }
 
-void weft__rma_place_free(struct link *link) {
-    link->rma_unanswered--;
-    struct list *node = list_pop(&link->rma_wait);
+/* Requests wait only while the window is full. Without an extension none does. */
+static NOINLINE void take_waiting(struct link *link) {
+    struct list *wait = &link->more->rma_wait, *node = wait->next ? list_pop(wait) : NULL;
     if (node) to_window(list_of(node, struct weft_request, queued));
+}
+
+void weft__rma_place_free(struct link *link) {
+    if (LIKELY(link->rma_unanswered-- < WIRE_RMA_WINDOW)) return;
+    take_waiting(link);
 }
 
 /* The peer was notified, and holds no place for what ends now. What waits for a place gets none. */
@@ -228,7 +241,7 @@ void weft__rma_leave_window(struct weft_ep *ep) {
     list_for_each(at, &ep->requests) {
         struct weft_request *req = list_of(at, struct weft_request, of_ep);
         if (req->kind->message) continue;
-        if (request_is_queued(&req->core.fsm) && req->queue == &link->rma_wait)
+        if (request_is_queued(&req->core.fsm) && req->queue == &link->more->rma_wait)
             (void)weft__rma_wait_again(req);
         n += req->rma.windowed;
         req->rma.windowed = false;

@@ -19,7 +19,7 @@
 /* What the peer asks for by its window, and the rest, so that one does not take the other's
  * places. */
 static uint32_t *served(struct link *link, uint8_t id) {
-    return id == WIRE_FLUSHED ? &link->flushed_served : &link->rma_served;
+    return id == WIRE_FLUSHED ? &link->more->flushed_served : &link->rma_served;
 }
 
 /* The peer takes the place again as soon as it has the answer, or has closed its half. */
@@ -46,6 +46,7 @@ static const struct request_kind answer_kind = {
 static weft_status_t queue_answer(struct weft_ep *ep, const struct wire_message *m) {
     struct link *link = ep->link;
     if (*served(link, m->id) >= 2 * ep->worker->memory.max_served) return WEFT_ERR_QUOTA;
+    if (m->id == WIRE_FLUSHED && !weft__link_ext(link)) return WEFT_ERR_NO_MEMORY;
     struct weft_request *req = weft__request_new(ep->worker, &answer_kind);
     struct wire_message *own = req ? weft__alloc(req, sizeof *own, "answer") : NULL;
     if (!own) {

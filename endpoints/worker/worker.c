@@ -564,7 +564,9 @@ weft_status_t weft_worker_post(weft_worker_t *worker, void (*fn)(void *arg), voi
     if (!worker || !fn) return weft__fail(WEFT_ERR_INVALID_PARAM, "worker or fn is NULL");
     worker = weft__worker_itself(worker);
     if (weft__reactor_is_dormant(worker->reactor)) return weft__worker_check(worker);
-    return weft__reactor_call(worker->reactor, fn, arg);
+    weft_status_t st = weft__reactor_call(worker->reactor, fn, arg);
+    bool refused = st == WEFT_ERR_CLOSED && weft__worker_end_status(worker) != st;
+    return refused ? weft__worker_refuse(worker) : st; /* in its last turn */
 }
 
 uint64_t weft_worker_now(weft_worker_t *worker) {

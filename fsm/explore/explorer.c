@@ -430,7 +430,8 @@ refute(struct exploration *x, uint32_t node, struct move last, const char *forma
 
 /* ---- the search ------------------------------------------------------------------------------ */
 
-static bool check_step(struct exploration *x, uint32_t node, struct move move) {
+/* Also of a move that found the channel full: what a step came to was no matter of what it sent. */
+static bool check_cells(struct exploration *x, uint32_t node, struct move move) {
     struct explore_world *w = &x->live.world;
     const struct fsm_machine *machine = x->model->role[x->culprit]->machine;
     const char *event = machine->event_name[x->broken_event],
@@ -439,10 +440,13 @@ static bool check_step(struct exploration *x, uint32_t node, struct move move) {
         return refute(x, node, move, "%s: %s in %s is a %s", machine->name, event, state,
                       x->broken == FSM_VIOL ? "violation among honest peers"
                                             : "bug that is reached");
-    if (x->dead)
-        return refute(x, node, move, "%s: %s came to a dead cell (\"%s\")", x->dead->machine->name,
-                      x->dead->machine->event_name[x->dead->event], dead_reason(x->dead));
-    const char *broken = x->model->invariant ? x->model->invariant(w) : NULL;
+    return !x->dead ||
+           refute(x, node, move, "%s: %s came to a dead cell (\"%s\")", x->dead->machine->name,
+                  x->dead->machine->event_name[x->dead->event], dead_reason(x->dead));
+}
+
+static bool check_state(struct exploration *x, uint32_t node, struct move move) {
+    const char *broken = x->model->invariant ? x->model->invariant(&x->live.world) : NULL;
     return !broken || refute(x, node, move, "broken: %s", broken);
 }
 
@@ -458,11 +462,12 @@ static bool visit(struct exploration *x, uint32_t node) {
         bool is_new = false;
         if (i) load_state(x, node);
         apply(x, moves[i]);
+        if (!check_cells(x, node, moves[i])) return false;
         if (x->live.overflow) {
             x->result->truncated++;
             continue;
         }
-        if (!check_step(x, node, moves[i])) return false;
+        if (!check_state(x, node, moves[i])) return false;
         uint32_t next = keep_state(x, node, moves[i], &is_new);
         if (!is_rescue(x, moves[i])) note_edge(x, node, next);
         if (x->memory_out) return true;

@@ -133,7 +133,9 @@ struct explore_model {
     const struct explore_role *role[EXPLORE_PEERS];
     unsigned n_peers;
     bool equal_peers; /* peers of one role may change places: their structs name no peer */
-    uint8_t hostile;  /* bits: peers that say anything at any time, and whose machine is not run */
+    /* bits: peers that say anything at any time, and whose machine is not run; what they say comes
+     * from the first of them, unless `lie` names another */
+    uint8_t hostile;
     struct explore_channel channel;
     /* bytes that messages have; 0: EXPLORE_PAYLOAD. What is fewer takes less memory. Bytes beyond it
      * must be 0: an exploration in which one is not is incomplete. */
@@ -161,10 +163,11 @@ struct explore_result {
     bool ok;
     bool complete; /* every state was visited, by all but `truncated` moves */
     unsigned states, moves, depth;
-    unsigned truncated; /* moves not followed because the channel was full */
-    char why[200];      /* what is wrong */
-    char trace[2000];   /* "A:OPEN B:OPEN A:HELLO" */
-    char steps[8000];   /* the same with states and effects, a line each */
+    /* moves not followed because the channel was full; the cells that they came to are checked */
+    unsigned truncated;
+    char why[200];    /* what is wrong */
+    char trace[2000]; /* "A:OPEN B:OPEN A:HELLO" */
+    char steps[8000]; /* the same with states and effects, a line each */
 };
 
 /* True when all holds and every state within the bounds was visited. Counts cells: see

@@ -211,8 +211,9 @@ typedef struct weft_layout weft_layout_t; /* weft/layout.h */
  *
  * Errors of a `stream`, UNSUPPORTED: the process has not loaded the CUDA driver; the driver lacks
  * stream memory operations; the stream is being captured (weft_coll_start alone is recorded in the
- * graph); or the operation takes no stream (closes, operations on regions and resources). IO, with
- * the driver's error.
+ * graph); or the operation takes no stream (closes, operations on regions and resources). QUOTA if
+ * 4,096 operations with streams are in progress in this process, recorded starts among them. IO,
+ * with the driver's error.
  *
  * A close cannot be cancelled: its *request_p is set to NULL. A revocation, release or invalidation
  * that ends early, by cancel or deadline, is still carried out, without a further report.

@@ -339,7 +339,7 @@ WEFT_API weft_status_t weft_associate_resources_sized(size_t params_size, weft_c
  * was made of such a team, or while an object of it is associated.
  *
  * A worker whose resource is a LOOP, VERBS or CUDA closes as by weft_worker_close. Its endpoints
- * are aborted, and operations under way and new ones end as CLOSED: flush first
+ * are aborted, and operations under way and new ones end as DISASSOCIATED: flush first
  * (weft_worker_flush). op->deadline_ms is UNSUPPORTED then; close.timeout limits each step, also
  * after weft_resource_withdraw.
  *

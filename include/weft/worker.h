@@ -179,8 +179,9 @@ WEFT_API void weft_worker_wake(weft_worker_t *worker);
 
 /*
  * Makes progress until an event was handled, `timeout_ms` have passed (negative: no limit), or
- * weft_worker_wake was called. It polls for the setting worker.spin, then sleeps. A signal does not
- * end the wait; its handler may call weft_worker_wake. Errors: TIMED_OUT; BUSY within a callback.
+ * weft_worker_wake was called. It polls for as long as weft_worker_spin, longer and with yields
+ * while other threads want the core, then sleeps. A signal does not end the wait; its handler may
+ * call weft_worker_wake. Errors: TIMED_OUT; BUSY within a callback.
  */
 WEFT_API weft_status_t weft_worker_wait(weft_worker_t *worker, int timeout_ms);
 
@@ -204,7 +205,8 @@ WEFT_API int weft_worker_spin(weft_worker_t *worker);
 /*
  * Runs `fn(arg)` on the worker's thread, in the order posted, in every thread mode. `fn` may
  * close the worker, even before this call returns. Any thread.
- * Errors: NO_MEMORY; FORKED; CLOSED during the last functions that the worker runs before it ends.
+ * Errors: NO_MEMORY; FORKED; CLOSED during the last functions that the worker runs before it ends,
+ * DISASSOCIATED or RESOURCE_LOST where its association ends instead (weft/resource.h).
  */
 WEFT_API weft_status_t weft_worker_post(weft_worker_t *worker, void (*fn)(void *arg), void *arg);
 

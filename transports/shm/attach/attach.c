@@ -218,14 +218,15 @@ static void start_attach(struct shm_lane *lane) {
 
 /* Chunks that a peer may still read are not used again. Those of the mailbox wait for its drain. */
 static void chunks_end(struct shm_lane *lane, bool peer_is_done) {
-    if (lane->mail.tx.n_in_flight == 0 || lane->by_mail) return;
+    if (lane->mail.tx.n_staged == 0 || lane->by_mail) return;
     if (shm_ring(lane)->theirs) weft__shm_refresh(lane);
     if (peer_is_done) shm_way(lane)->reclaim(lane);
-    if (lane->mail.tx.n_in_flight)
+    if (lane->mail.tx.n_staged)
         weft__log(weft__reactor_context(reactor_of(lane)), WEFT_LOG_WARN, "shm",
                   "pid %d kept %u staging chunks beyond its close", (int)shm_pid(lane),
-                  lane->mail.tx.n_in_flight);
-    lane->mail.tx.n_in_flight = 0;
+                  lane->mail.tx.n_chunks);
+    lane->mail.tx.n_staged = 0;
+    lane->mail.tx.n_chunks = 0;
 }
 
 /* Records the cause that the owner gets with the status. */

@@ -27,16 +27,10 @@ static inline void ring_sent(struct shm_lane *lane, const struct shm_ring *ring,
         weft__shm_ring_peer(lane);
 }
 
-static void chunk_back(void *arg, int32_t chunk) {
-    struct shm_lane *lane = arg;
-    lane->mail.tx.n_in_flight--;
-    weft__shm_chunk_put(shm_iface(lane), chunk);
-}
-
 /* The next poll reports RING_LIES to the attachment. */
 int weft__shm_refresh(struct shm_lane *lane) {
     uint64_t limit = shm_ring(lane)->tx.limit;
-    int moved = ring_refresh(&shm_ring(lane)->tx, chunk_back, lane);
+    int moved = ring_refresh(&shm_ring(lane)->tx, weft__shm_chunk_put, lane);
     if (moved == RING_MOVED) shm_worked(lane, shm_ring(lane)->tx.limit - limit);
     return moved;
 }
@@ -131,8 +125,8 @@ weft_status_t weft__shm_ring_am_bcopy(struct lane *l, uint8_t id, size_t (*pack)
 
 bool weft__shm_all_taken(struct lane *l) {
     struct shm_lane *lane = (struct shm_lane *)l;
-    if (lane->mail.tx.n_in_flight) shm_way(lane)->refresh(lane);
-    return lane->mail.tx.n_in_flight == 0;
+    if (lane->mail.tx.n_staged) shm_way(lane)->refresh(lane);
+    return lane->mail.tx.n_staged == 0;
 }
 
 static weft_status_t send_staged(struct shm_lane *lane, uint8_t id, const struct lane_zcopy *msg,
@@ -142,7 +136,6 @@ static weft_status_t send_staged(struct shm_lane *lane, uint8_t id, const struct
     if (chunk < -1) return (weft_status_t)(chunk + 1);
     if (chunk < 0) return no_room(lane);
     shm_gather(shm_iface(lane)->staging.at + offset, msg);
-    lane->mail.tx.n_in_flight++;
     ring_put_staged(&shm_ring(lane)->tx, id, chunk, offset, len);
     lane->carried += (uint32_t)len;
     ring_sent(lane, shm_ring(lane), len);
@@ -197,6 +190,14 @@ struct shm_ext *weft__shm_ext(struct shm_lane *lane) {
 
 void weft__shm_purge(struct shm_lane *lane) {
     pending_queue_init(&lane->pending);
+}
+
+void weft__shm_refresh_next(struct shm_iface *iface) {
+    struct shm_lane_table *table = &iface->table;
+    if (table->refresh_next > table->last_index) table->refresh_next = 0;
+    struct shm_lane *lane = table->lanes[table->refresh_next++];
+    if (lane && shm_is_up(lane) && (mail_under_way(&lane->mail.tx) || lane->mail.tx.n_staged))
+        shm_way(lane)->refresh(lane);
 }
 
 unsigned weft__shm_retry(struct shm_lane *lane) {

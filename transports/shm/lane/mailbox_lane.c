@@ -11,20 +11,13 @@
 #include "shm.h"
 #include <transports/common.h>
 
-enum { LOOKS_FOR_NODES = 16 };
-
 /* ---- sending --------------------------------------------------------------------------------- */
-
-static void chunk_back(void *arg, int32_t chunk) {
-    struct shm_lane *lane = arg;
-    lane->mail.tx.n_in_flight--;
-    weft__shm_chunk_put(shm_iface(lane), chunk);
-}
 
 /* The next poll reports MAIL_LIES to the attachment. */
 static int refresh(struct shm_lane *lane) {
     uint32_t returned = lane->mail.tx.returned;
-    int moved = mail_refresh(&lane->mail.tx, &shm_iface(lane)->mail.pool, chunk_back, lane);
+    int moved =
+        mail_refresh(&lane->mail.tx, &shm_iface(lane)->mail.pool, weft__shm_chunk_put, lane);
     if (moved == MAIL_MOVED) shm_worked(lane, lane->mail.tx.returned - returned);
     return moved;
 }
@@ -45,15 +38,11 @@ static bool lacks_nodes(const struct shm_mail *mail) {
     return mail->pool.node.first == MAIL_NONE && mail->pool.node.fresh == mail->n_notes;
 }
 
-/* Takes back passed nodes of some lanes, in turn: they are better than new ones. */
+/* Passed nodes are better than new ones. */
 static bool finds_nodes(struct shm_iface *iface) {
     struct shm_mail *mail = &iface->mail;
-    for (unsigned looks = 0; looks < LOOKS_FOR_NODES && lacks_nodes(mail); looks++) {
-        if (mail->poll_at > iface->table.last_index) mail->poll_at = 0;
-        struct shm_lane *lane = iface->table.lanes[mail->poll_at++];
-        if (lane && shm_is_up(lane) && lane->by_mail && mail_under_way(&lane->mail.tx))
-            refresh(lane);
-    }
+    for (unsigned looks = 0; looks < SHM_LOOKS && lacks_nodes(mail); looks++)
+        weft__shm_refresh_next(iface);
     return !lacks_nodes(mail);
 }
 
@@ -161,18 +150,16 @@ static weft_status_t send_staged(struct shm_lane *lane, uint8_t id, const struct
                                  size_t len) {
     struct shm_iface *iface = shm_iface(lane);
     uint32_t index, offset;
-    int32_t chunk = weft__shm_chunk_get(lane, len, &offset);
-    if (chunk < -1) return (weft_status_t)(chunk + 1);
-    if (chunk < 0) return no_room(lane);
     weft_status_t st = node_get(lane, &index);
-    if (st < 0) {
-        weft__shm_chunk_put(iface, chunk);
-        return st;
+    if (st < 0) return st;
+    int32_t chunk = weft__shm_chunk_get(lane, len, &offset);
+    if (chunk < 0) {
+        mail_node_put(&iface->mail.pool, index);
+        return chunk < -1 ? (weft_status_t)(chunk + 1) : no_room(lane);
     }
     struct mail_place place = {offset, (uint32_t)len};
     shm_gather(iface->staging.at + place.offset, msg);
     memcpy(mail_node_at(&iface->mail.pool, index)->data, &place, sizeof place);
-    lane->mail.tx.n_in_flight++;
     lane->carried += (uint32_t)len;
     count_mailbox(lane, len);
     send_mailbox(lane, index, (struct mail_content){MAIL_IN_STAGING, id, 0, MAIL_NONE, chunk});
@@ -478,7 +465,7 @@ static bool drained(struct shm_iface *iface) {
 
 static void reclaim_mailbox(struct shm_lane *lane) {
     while (mail_under_way(&lane->mail.tx))
-        mail_take_back(&lane->mail.tx, &shm_iface(lane)->mail.pool, chunk_back, lane);
+        mail_take_back(&lane->mail.tx, &shm_iface(lane)->mail.pool, weft__shm_chunk_put, lane);
 }
 
 void weft__shm_mail_forget(struct shm_lane *lane) {

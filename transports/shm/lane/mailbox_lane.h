@@ -37,7 +37,6 @@ struct shm_mail {
     /* lanes whose nodes may be in our mailbox */
     unsigned n_lanes;
     unsigned n_drains;
-    unsigned poll_at; /* the next lane to ask for passed nodes */
     uint32_t n_takes;
     bool due;          /* there is work besides the mailbox */
     bool nodes_wanted; /* a send found no node */

@@ -252,7 +252,7 @@ static void called(void *arg, unsigned bit) {
 static void reclaim_chunks(struct shm_iface *iface) {
     for (unsigned i = 0; i <= iface->table.last_index; i++) {
         struct shm_lane *lane = iface->table.lanes[i];
-        if (lane && shm_is_up(lane) && lane->mail.tx.n_in_flight) shm_way(lane)->refresh(lane);
+        if (lane && shm_is_up(lane) && lane->mail.tx.n_staged) shm_way(lane)->refresh(lane);
     }
     if (iface->staging.n_free) iface->staging.wanted = false;
 }
@@ -315,7 +315,7 @@ static void ask_for_space(struct shm_lane *lane) {
 static bool waits_for_space(const struct shm_iface *iface, const struct shm_lane *lane) {
     return lane && shm_is_up(lane) &&
            (pending_queue_waits(&lane->pending) ||
-            (iface->staging.wanted && lane->mail.tx.n_in_flight));
+            (iface->staging.wanted && lane->mail.tx.n_staged));
 }
 
 static bool something_there(struct shm_iface *iface) {
@@ -388,9 +388,8 @@ static void reclaim_poll(struct shm_lane *lane) {
     struct ring_tx *tx = &shm_ring(lane)->tx;
     for (; tx->claims_tail != tx->claims_head; tx->claims_tail++) {
         int32_t chunk = tx->exposures[tx->claims_tail & tx->mask].chunk;
-        if (chunk >= 0) weft__shm_chunk_put(shm_iface(lane), chunk);
+        if (chunk >= 0) weft__shm_chunk_put(lane, chunk);
     }
-    lane->mail.tx.n_in_flight = 0;
 }
 
 const struct shm_way weft__shm_ring_way = {.name = "ring",

@@ -18,6 +18,7 @@
 #include <transports/shm/queues/slot_table.h>
 
 enum { SHM_SHORT = RING_INLINE - 8, SHM_BCOPY_MAX = 8192, SHM_IOV = 16 };
+enum { SHM_LOOKS = 16 }; /* at lanes, of a send that lacks memory (weft__shm_refresh_next) */
 
 struct shm_lane;
 
@@ -135,6 +136,7 @@ struct shm_lane_table {
     struct job sender;       /* runs for the lanes that have `sends_ctrl` set */
     struct shm_lane **lanes; /* `room` places, DOORBELL_LANES at most */
     unsigned room, n, last_index;
+    unsigned refresh_next; /* an index (weft__shm_refresh_next) */
 };
 
 struct shm_iface {
@@ -227,6 +229,8 @@ void weft__shm_describe(struct lane *l, char *buf, size_t size);
 /* made when the lane has none; NULL: no memory */
 struct shm_ext *weft__shm_ext(struct shm_lane *lane);
 void weft__shm_purge(struct shm_lane *lane);
+/* Takes back what the peer of one lane has passed, lane by lane in turn. */
+void weft__shm_refresh_next(struct shm_iface *iface);
 unsigned weft__shm_retry(struct shm_lane *lane);
 
 #endif

@@ -34,11 +34,9 @@ static void give_back(struct shm_iface *iface, int32_t chunk) {
     iface->staging.free[(iface->staging.first_free + at) % iface->staging.n_chunks] = chunk;
 }
 
+/* -1: there is none; < -1: a status - 1. */
 static int32_t open_next(struct shm_iface *iface) {
-    if (iface->staging.n_free == 0) {
-        iface->staging.wanted = true;
-        return -1;
-    }
+    if (iface->staging.n_free == 0) return -1;
     int32_t chunk = iface->staging.free[iface->staging.first_free];
     if (!iface->staging.filled[chunk]) {
         size_t at = pool_staging_at(SHM_NODES, SHM_BLOCKS) + (size_t)chunk * SHM_CHUNK;
@@ -60,23 +58,80 @@ static void close_chunk(struct shm_iface *iface) {
     if (chunk >= 0 && iface->staging.users[chunk] == 0) give_back(iface, chunk);
 }
 
+/* ---- what a lane may hold -------------------------------------------------------------------- */
+
+static bool fits_open_chunk(const struct shm_staging *staging, size_t len) {
+    return staging->open_chunk >= 0 && staging->open_at + len <= SHM_CHUNK;
+}
+
+static bool has_newest_in(const struct mail_tx *tx, int32_t chunk) {
+    return tx->n_staged && tx->newest_chunk == chunk;
+}
+
+/*
+ * A receiver that takes nothing keeps each chunk in which a message to it lies. So a lane may have
+ * messages in one chunk more only if more than twice as many as it has are left: the free ones, and
+ * the open one if that has room or is empty.
+ */
+static bool may_hold_more(const struct shm_lane *lane, size_t len) {
+    const struct shm_staging *staging = &shm_iface(lane)->staging;
+    const struct mail_tx *tx = &lane->mail.tx;
+    uint32_t left = staging->n_free;
+    if (staging->open_chunk >= 0 &&
+        (fits_open_chunk(staging, len) || staging->users[staging->open_chunk] == 0))
+        left++;
+    return tx->n_chunks < UINT8_MAX && 2 * (uint32_t)tx->n_chunks < left;
+}
+
+static int32_t refuse(struct shm_iface *iface) {
+    if (iface->staging.n_free == 0) iface->staging.wanted = true;
+    return -1;
+}
+
+/* ---- messages -------------------------------------------------------------------------------- */
+
+/* Beside a chunk's number: the message is the lane's first in that chunk, and others of the lane
+ * are under way before it. */
+enum { ANOTHER_CHUNK = 1 << 30 };
+
+static int32_t put_message(struct shm_lane *lane, size_t len, uint32_t *offset_p) {
+    struct shm_staging *staging = &shm_iface(lane)->staging;
+    struct mail_tx *tx = &lane->mail.tx;
+    int32_t chunk = staging->open_chunk;
+    bool another = !has_newest_in(tx, chunk);
+    if (another) tx->n_chunks++;
+    tx->newest_chunk = (uint16_t)chunk;
+    staging->users[chunk]++;
+    *offset_p = (uint32_t)chunk * SHM_CHUNK + staging->open_at;
+    staging->open_at += (uint32_t)(len + RING_LINE - 1) & ~(uint32_t)(RING_LINE - 1);
+    return tx->n_staged++ && another ? chunk | ANOTHER_CHUNK : chunk;
+}
+
 /* Messages lie one behind the other, which suits the prefetcher. Passed chunks are taken back
  * before another is opened, so that few chunks are in use. */
 int32_t weft__shm_chunk_get(struct shm_lane *lane, size_t len, uint32_t *offset_p) {
     struct shm_iface *iface = shm_iface(lane);
-    if (iface->staging.open_chunk < 0 || iface->staging.open_at + len > SHM_CHUNK) {
-        shm_way(lane)->refresh(lane);
+    bool fits = fits_open_chunk(&iface->staging, len);
+    if (fits && has_newest_in(&lane->mail.tx, iface->staging.open_chunk))
+        return put_message(lane, len, offset_p);
+    if (!fits || !may_hold_more(lane, len)) shm_way(lane)->refresh(lane);
+    for (unsigned looks = 0; looks < SHM_LOOKS && !may_hold_more(lane, len); looks++)
+        weft__shm_refresh_next(iface);
+    if (!may_hold_more(lane, len)) return refuse(iface);
+    if (!fits) {
         close_chunk(iface);
         int32_t chunk = open_next(iface);
         if (chunk < 0) return chunk;
     }
-    *offset_p = (uint32_t)iface->staging.open_chunk * SHM_CHUNK + iface->staging.open_at;
-    iface->staging.open_at += (uint32_t)(len + RING_LINE - 1) & ~(uint32_t)(RING_LINE - 1);
-    iface->staging.users[iface->staging.open_chunk]++;
-    return iface->staging.open_chunk;
+    return put_message(lane, len, offset_p);
 }
 
-void weft__shm_chunk_put(struct shm_iface *iface, int32_t chunk) {
+void weft__shm_chunk_put(void *arg, int32_t got) {
+    struct shm_lane *lane = arg;
+    struct shm_iface *iface = shm_iface(lane);
+    int32_t chunk = got & ~ANOTHER_CHUNK;
+    if (got & ANOTHER_CHUNK) lane->mail.tx.n_chunks--; /* the chunk before has none of the lane */
+    if (--lane->mail.tx.n_staged == 0) lane->mail.tx.n_chunks = 0;
     if (--iface->staging.users[chunk] == 0 && chunk != iface->staging.open_chunk)
         give_back(iface, chunk);
 }

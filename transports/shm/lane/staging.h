@@ -25,14 +25,16 @@ struct shm_staging {
     uint32_t *users; /* of each chunk: messages that lie in it */
     int32_t *free;   /* a queue of n_free chunks, from first_free on */
     bool *filled;    /* of each chunk: it has memory behind it */
-    bool wanted;     /* a send found no chunk */
+    bool wanted;     /* a send found no chunk free */
 };
 
 weft_status_t weft__shm_staging_size(struct shm_iface *iface); /* before the pool is made */
-/* Room for one message: its chunk, and its offset in the segment. -1: none now; < -1: a status -
- * 1. */
+/* Room for one message: its chunk, and its offset in the staging memory. -1: none now; < -1: a
+ * status - 1. */
 int32_t weft__shm_chunk_get(struct shm_lane *lane, size_t len, uint32_t *offset_p);
-void weft__shm_chunk_put(struct shm_iface *iface, int32_t chunk); /* once for each message */
+/* The receiver has passed the oldest message of the lane `arg` in staging memory, for which
+ * weft__shm_chunk_get returned `got`. */
+void weft__shm_chunk_put(void *arg, int32_t got);
 
 static inline void shm_gather(uint8_t *to, const struct lane_zcopy *msg) {
     if (msg->header_len) memcpy(to, msg->header, msg->header_len);

@@ -83,7 +83,7 @@ enum { MAIL_NONE = UINT16_MAX }; /* no index of a node or block */
 struct mail_note {
     uint32_t next;
     uint32_t block;
-    int32_t chunk; /* a staging chunk; -1: none */
+    int32_t chunk; /* of staging memory, as weft__shm_chunk_get returned it; -1: none */
 };
 
 /* Free nodes or blocks: a list of returned ones, then the ones never used. */
@@ -111,9 +111,11 @@ struct mail_tx {
     uint32_t sent, returned, limit;    /* `limit`: first number that may not be sent */
     uint16_t first, last;              /* nodes under way, in their order */
     uint16_t slot;                     /* ours, in the receiver's table */
-    uint16_t n_blocks;
-    /* staging chunks that the receiver may still read; the lane counts them */
-    uint32_t n_in_flight;
+    uint8_t n_blocks;
+    /* of the staging memory (lane/staging.c): chunks that messages under way lie in, the newest of
+     * them, and these messages */
+    uint8_t n_chunks;
+    uint16_t newest_chunk, n_staged;
 };
 
 static inline uint32_t mail_under_way(const struct mail_tx *tx) {
@@ -121,8 +123,8 @@ static inline uint32_t mail_under_way(const struct mail_tx *tx) {
 }
 
 /*
- * A lane may hold no more than is free. So n lanes that are stuck leave 1/(n + 1) of all nodes to
- * the lanes that are not.
+ * A lane may hold no more than is free. So a lane whose receiver takes nothing leaves half of what
+ * it found to the other lanes.
  */
 static inline bool mail_may_take(const struct mail_stock *stock, uint32_t held) {
     return held < stock->free;
@@ -189,7 +191,7 @@ struct mail_content {
     uint8_t id;
     size_t len;     /* in the node */
     uint32_t block; /* MAIL_NONE: none */
-    int32_t chunk;  /* of staging; -1: none */
+    int32_t chunk;  /* of staging memory; -1: none */
 };
 
 /* Fills the first two words of a node and publishes it. */

@@ -76,7 +76,7 @@ static inline void ring_copy_small(uint8_t *to, const uint8_t *from, size_t len)
 struct ring_claim {
     uint64_t index;
     uint64_t payload_end;
-    int32_t chunk; /* a staging chunk; -1: none */
+    int32_t chunk; /* of staging memory, as weft__shm_chunk_get returned it; -1: none */
 };
 
 struct ring_tx {
