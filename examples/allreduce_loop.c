@@ -76,8 +76,8 @@ static void on_client_lost(weft_ep_t *ep, weft_status_t status, void *arg) {
     weft_ep_close(ep, WEFT_CLOSE_ABORT, NULL);
 }
 static void on_answer(weft_ep_t *ep, weft_am_t *am, void *answered) {
-    uint64_t questions;
-    memcpy(&questions, am->header, sizeof questions);
+    uint64_t questions = 0;
+    if (am->header_len == sizeof questions) memcpy(&questions, am->header, sizeof questions);
     printf("%llu questions to all servers\n", (unsigned long long)questions);
     *(int *)answered = 1;
 }

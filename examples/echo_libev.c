@@ -14,7 +14,7 @@
 enum { QUESTION = 1, ANSWER = 2 };
 static struct ev_loop *loop;
 static weft_iov_t question, answer;
-static int failures = 1; /* until the answer is right */
+static int failures = 1, n_open = 2; /* until the answer is right; workers */
 
 static int must(weft_status_t status, const char *what) {
     char text[512];
@@ -24,13 +24,11 @@ static int must(weft_status_t status, const char *what) {
     ev_break(loop, EVBREAK_ALL);
     return 0;
 }
-
 struct echo {
     weft_ep_t *ep;
     weft_iov_t iov;
     char bytes[];
 };
-
 static void on_answered(weft_status_t status, void *echo) {
     free(echo);
 }
@@ -56,8 +54,8 @@ static void on_client_lost(weft_ep_t *ep, weft_status_t status, void *arg) {
 static const char *serve(weft_worker_t *worker, const char *uri) {
     weft_listener_t *listener;
     weft_listen_params_t params = {.on_error = on_client_lost};
-    must(weft_am_handler_set(worker, QUESTION, on_question, NULL), "handler");
-    weft_status_t st = weft_listen(worker, uri, &params, &listener);
+    weft_status_t st = weft_am_handler_set(worker, QUESTION, on_question, NULL);
+    if (st == WEFT_OK) st = weft_listen(worker, uri, &params, &listener);
     return must(st, uri) ? weft_listener_uri(listener) : NULL;
 }
 
@@ -73,18 +71,26 @@ static void on_answer(weft_ep_t *ep, weft_am_t *am, void *arg) {
 static void on_lost(weft_ep_t *ep, weft_status_t status, void *arg) {
     must(status, "connection");
 }
+static void on_asked(weft_status_t status, void *arg) {
+    must(status, "question"); /* a large one may be refused, and has no answer then */
+}
 static int call(weft_worker_t *worker, const char *uri, size_t len) {
     weft_ep_t *ep;
     question = (weft_iov_t){malloc(len + 1), len}, answer = (weft_iov_t){malloc(len + 1), len};
     for (size_t i = 0; i < len; i++) ((char *)question.base)[i] = (char)(i * 31 % 251);
-    must(weft_am_handler_set(worker, ANSWER, on_answer, NULL), "handler");
+    if (!must(weft_am_handler_set(worker, ANSWER, on_answer, NULL), "handler")) return 0;
     weft_ep_params_t params = {.on_error = on_lost};
     if (!must(weft_connect(worker, uri, &params, &ep), uri)) return 0;
-    return must(weft_am_send(ep, QUESTION, NULL, 0, &question, 1, NULL), "send");
+    weft_op_t op = {.done = on_asked};
+    return must(weft_am_send(ep, QUESTION, NULL, 0, &question, 1, &op), "question");
+}
+static void on_closed(weft_status_t status, void *arg) {
+    if (--n_open == 0) ev_break(loop, EVBREAK_ALL);
 }
 
 int main(int argc, char **argv) {
     const char *role = argc > 2 ? argv[1] : "both", *uri = argc > 2 ? argv[2] : "tcp://127.0.0.1:0";
+    if (argc == 2) return fprintf(stderr, "echo-libev [serve URI | call URI [BYTES]]\n"), 2;
     weft_context_t *context;
     weft_worker_t *server, *client;
     weft_worker_params_t params = {.loop = loop = EV_DEFAULT};
@@ -95,5 +101,9 @@ int main(int argc, char **argv) {
     if (*role != 'c') printf("listening at %s\n", uri), fflush(stdout);
     if (*role == 's' || call(client, uri, argc > 3 ? strtoul(argv[3], NULL, 10) : 64))
         ev_run(loop, 0);
-    return failures;
+    weft_op_t op = {.done = on_closed}; /* the peers learn that this is no failure */
+    if (!must(weft_worker_close(client, &op), "client")) return 1;
+    if (!must(weft_worker_close(server, &op), "server")) return 1;
+    ev_run(loop, 0);
+    return failures || weft_context_destroy(context) < 0;
 }

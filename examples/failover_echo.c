@@ -51,7 +51,9 @@ struct client {
 
 static void on_answer(weft_ep_t *ep, weft_am_t *am, void *arg) {
     struct client *client = arg;
-    client->wrong += memcmp(am->header, &client->question, sizeof client->question) != 0;
+    bool right = am->header_len == sizeof client->question &&
+                 memcmp(am->header, &client->question, sizeof client->question) == 0;
+    client->wrong += !right;
     client->answers++;
 }
 static void on_server_lost(weft_ep_t *ep, weft_status_t status, void *arg) {

@@ -26,7 +26,14 @@ static int load_cuda(void) {
     *(void **)&cuda.alloc = dlsym(driver, "cuMemAlloc_v2");
     *(void **)&cuda.to_device = dlsym(driver, "cuMemcpyHtoD_v2");
     *(void **)&cuda.to_host = dlsym(driver, "cuMemcpyDtoH_v2");
+    if (!cuda.init || !cuda.retain || !cuda.set || !cuda.alloc || !cuda.to_device || !cuda.to_host)
+        return 0;
     return !cuda.init(0) && !cuda.retain(&context, 0) && !cuda.set(context);
+}
+
+/* A call of the driver gives 0, or the program ends. */
+static void must_cuda(unsigned result) {
+    if (result) printf("CUDA error %u\n", result), exit(1);
 }
 
 static void must(weft_status_t status) {
@@ -70,7 +77,7 @@ int main(int argc, char **argv) {
     if (len < 1 || len > sizeof sent) return printf("1 to %zu bytes\n", sizeof sent), 2;
     if (cuda.alloc(&memory[0], len) || cuda.alloc(&memory[1], len)) return puts("no memory"), 1;
     for (size_t i = 0; i < len; i++) sent[i] = (char)(i * 7);
-    cuda.to_device(memory[0], sent, len);
+    must_cuda(cuda.to_device(memory[0], sent, len));
     must(weft_mem_detect((void *)(uintptr_t)memory[0], &info));
     weft_setting_t quick = {"close.timeout", "10ms"};
     must(weft_context_create(&(weft_context_params_t){.settings = &quick, .n_settings = 1},
@@ -81,15 +88,15 @@ int main(int argc, char **argv) {
         must(weft_worker_address(worker[1 - i], address[i], &room));
         must(weft_connect_address(worker[i], address[i], room, NULL, &ep[i]));
     }
-    cross(ep[0], 1, memory[0], memory[1], len); /* and the connection is there */
-    cuda.to_device(memory[0], got, len);        /* zeros: what is there at the end came back */
+    cross(ep[0], 1, memory[0], memory[1], len);     /* and the connection is there */
+    must_cuda(cuda.to_device(memory[0], got, len)); /* zeros: what is there at the end came back */
     clock_gettime(CLOCK_MONOTONIC, &begin);
     for (int i = 0; i < 20; i++) {
         cross(ep[1], 0, memory[1], memory[0], len);
         cross(ep[0], 1, memory[0], memory[1], len);
     }
     clock_gettime(CLOCK_MONOTONIC, &end);
-    cuda.to_host(got, memory[0], len);
+    must_cuda(cuda.to_host(got, memory[0], len));
     double ns = (double)(end.tv_sec - begin.tv_sec) * 1e9 + (double)(end.tv_nsec - begin.tv_nsec);
     printf("%s memory, %zu bytes, %.1f us a round trip, %s\n",
            info.type == WEFT_MEMORY_CUDA ? "device" : "host", len, ns / 1000 / 20,

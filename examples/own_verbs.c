@@ -42,6 +42,9 @@ static void on_hello(weft_ep_t *ep, weft_am_t *am, void *arg) {
 static void on_return(weft_status_t status, void *arg) {
     returned = status;
 }
+static void drive(weft_worker_t *worker, weft_worker_t *peer) {
+    MUST(weft_worker_progress(worker, 0) >= 0 && weft_worker_progress(peer, 0) >= 0);
+}
 static int is_in(enum ibv_qp_state state, struct ibv_qp *qp) {
     struct ibv_qp_attr attr;
     struct ibv_qp_init_attr init;
@@ -52,11 +55,13 @@ int main(void) {
     if (!device) return puts("no RDMA device"), 0;
     struct ibv_pd *pd = ibv_alloc_pd(device);
     struct ibv_comp_channel *channel = ibv_create_comp_channel(device);
+    MUST(pd && channel);
     struct ibv_cq *cq = ibv_create_cq(device, 4 * DEPTH, NULL, channel, 0);
     struct ibv_srq *srq = ibv_create_srq(pd, &(struct ibv_srq_init_attr){.attr = {DEPTH, 1, 0}});
+    MUST(cq && srq);
     struct ibv_qp *qp = ibv_create_qp(
         pd, &(struct ibv_qp_init_attr){NULL, cq, cq, srq, {DEPTH, 8, 9, 1, 64}, IBV_QPT_RC, 0});
-    MUST(pd && channel && cq && srq && qp);
+    MUST(qp);
     weft_context_t *context, *others;
     weft_worker_t *worker = new_worker(device->device->name, 1, &context);
     weft_worker_t *peer = new_worker(device->device->name, 0, &others); /* of Weft's own objects */
@@ -77,12 +82,11 @@ int main(void) {
     MUST(!weft_am_handler_set(peer, HELLO, on_hello, NULL));
     MUST(!weft_worker_address(peer, to, &len) && !weft_connect_address(worker, to, len, NULL, &ep));
     MUST(weft_am_send(ep, HELLO, NULL, 0, &(weft_iov_t){"over my queue pair", 18}, 1, NULL) >= 0);
-    while (!received) MUST(weft_worker_progress(worker, 0) + weft_worker_progress(peer, 0) >= 0);
+    while (!received) drive(worker, peer);
     MUST(is_in(IBV_QPS_RTS, qp));
     weft_op_t op = {.done = on_return};
     MUST(weft_disassociate_resources(resource, worker, &op) == WEFT_IN_PROGRESS);
-    while (returned == WEFT_IN_PROGRESS)
-        (void)weft_worker_progress(worker, 0), (void)weft_worker_progress(peer, 0);
+    while (returned == WEFT_IN_PROGRESS) drive(worker, peer);
     MUST(returned == WEFT_OK && is_in(IBV_QPS_RESET, qp));
     weft_worker_destroy(worker), weft_worker_destroy(peer);
     MUST(!weft_resource_release(resource));

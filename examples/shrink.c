@@ -44,6 +44,6 @@ int main(void) {
            weft_team_rank(smaller), weft_team_size(smaller), sum);
     uint32_t left = weft_team_size(smaller);
     must(weft_team_close_wait(smaller), "close");
-    weft_view_release_wait(view);
+    must(weft_view_release_wait(view), "release");
     return sum == (int32_t)left && left == size - 1 ? 0 : 1;
 }

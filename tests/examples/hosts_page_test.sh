@@ -85,10 +85,10 @@ run_block() {
         for host in $(grep -o . <<<"$hosts"); do
             case $command in
             export\ * | unset\ *) echo "$command" >>"$net/profile-$host" ;;
-            *' &') nsenter -t "${pid_of[$host]}" -n -m -u -- timeout 60 bash -c "$(command_of "$host" "exec env ${command% &}")" >>"$net/said" 2>&1 </dev/null & behind+=($!) ;;
+            *' &') nsenter -t "${pid_of[$host]}" -n -m -u -- timeout 200 bash -c "$(command_of "$host" "exec env ${command% &}")" >>"$net/said" 2>&1 </dev/null & behind+=($!) ;;
             *) # as soon as the one behind serves
                 for _ in $(seq 100); do
-                    at "$host" timeout 60 bash -c "$(command_of "$host" "$command")" >"$net/one" 2>&1 && break
+                    at "$host" timeout 200 bash -c "$(command_of "$host" "$command")" >"$net/one" 2>&1 && break
                     { [ ${#behind[@]} -gt 0 ] && grep -q WEFT_ERR_REFUSED "$net/one"; } || break
                     sleep 0.1
                 done

@@ -6,8 +6,10 @@ cat >"$scratch/program.cpp" <<'PROGRAM'
 #include <array>
 #include <atomic>
 #include <complex>
+#include <cstdlib>
 #include <functional>
 #include <iostream>
+#include <new>
 #include <string>
 #include <utility>
 #include <vector>
@@ -71,6 +73,18 @@ static void equality() {
     MUST(a == b && a.ram() == b.ram());
     if (one.size() > 1) MUST(one.at(0) != one.at(1));
     one.barrier();
+}
+
+/* What is not known is no one's but its own. */
+static void equality_of_what_is_unknown() {
+    weft_resource_set_t a = {}, b = {};
+    a.process_id = 1, b.process_id = 2;
+    a.n_gpus = b.n_gpus = 2;
+    weft::ram ram_a(nullptr, &a), ram_b(nullptr, &b);
+    weft::gpu gpu_a(nullptr, &a, 0), next(nullptr, &a, 1), gpu_b(nullptr, &b, 0);
+    MUST(ram_a == ram_a && ram_a != ram_b && gpu_a == gpu_a && gpu_a != next && gpu_a != gpu_b);
+    a.ram_id = b.ram_id = a.gpu[0].id = b.gpu[0].id = 7;
+    MUST(ram_a == ram_b && gpu_a == gpu_b && gpu_a != next);
 }
 
 static void sharers() {
@@ -181,6 +195,38 @@ static void graphs() {
         MUST(rt.null());
     } catch (const weft::error &e) {
         MUST(e.status() == WEFT_ERR_UNSUPPORTED);
+    }
+}
+
+/* The allocation that fails; 0: none. */
+static long fails_in;
+void *operator new(std::size_t n) {
+    void *at = fails_in && --fails_in == 0 ? nullptr : std::malloc(n ? n : 1);
+    if (!at) throw std::bad_alloc();
+    return at;
+}
+void operator delete(void *at) noexcept {
+    std::free(at);
+}
+void operator delete(void *at, std::size_t) noexcept {
+    std::free(at);
+}
+
+/* A task that could not be added is not run. */
+static void graphs_without_memory() {
+    for (bool added = false; !added; ) {
+        static long k;
+        weft::graph graph;
+        int calls = 0;
+        fails_in = ++k;
+        try {
+            graph.add([&] { calls++; });
+            added = true;
+        } catch (const std::bad_alloc &) {
+        }
+        fails_in = 0;
+        graph.run();
+        MUST(calls == added);
     }
 }
 
@@ -331,6 +377,7 @@ int main() try {
     range_errors();
     copies_and_moves();
     equality();
+    equality_of_what_is_unknown();
     sharers();
     one_times_two_plus_one();
     unequal_strings();
@@ -338,6 +385,7 @@ int main() try {
     pipeline();
     parts();
     graphs();
+    graphs_without_memory();
     graphs_over_the_view();
     reductions_of_the_programs_own();
     a_reduction_that_throws();
@@ -363,12 +411,12 @@ build() {
 
 test_what_parallelzone_promises_holds_for_one_process() {
     build
-    expect said "$(timeout 60 "$scratch/program" 2>&1 | grep -v '^$' | sed 's/.*: rank/rank/')" $'rank 0 speaks\nrank 0 speaks again\nwell'
+    expect said "$(timeout 200 "$scratch/program" 2>&1 | grep -v '^$' | sed 's/.*: rank/rank/')" $'rank 0 speaks\nrank 0 speaks again\nwell'
 }
 
 test_what_parallelzone_promises_holds_for_three_processes() {
     build
-    said=$(timeout 60 "$bin/tools/weft-run" -n 3 "$scratch/program" 2>&1) || fail "$said"
+    said=$(timeout 200 "$bin/tools/weft-run" -n 3 "$scratch/program" 2>&1) || fail "$said"
     expect speakers "$(grep -c 'rank 0 speaks' <<<"$said")" 2
     has end "$said" 'well$'
 }

@@ -6,16 +6,16 @@ view=$bin/examples/view
 libevent=libevent_core-2.1.so.7:libevent_pthreads-2.1.so.7
 
 test_alone() {
-    has alone "$(timeout 60 "$view")" 'engine single, 1 processes, sum 1$'
-    has "the end" "$(timeout 60 "$view")" 'the view ends$'
+    has alone "$(timeout 200 "$view")" 'engine single, 1 processes, sum 1$'
+    has "the end" "$(timeout 200 "$view")" 'the view ends$'
 }
 
 test_under_weft_run() {
-    has together "$(timeout 60 "$bin/tools/weft-run" -n 4 "$view")" 'engine weft-run, 4 processes, sum 10$'
+    has together "$(timeout 200 "$bin/tools/weft-run" -n 4 "$view")" 'engine weft-run, 4 processes, sum 10$'
 }
 
 test_many_under_weft_run() {
-    has together "$(timeout 120 "$bin/tools/weft-run" -n 64 "$view")" '64 processes share rank 0.s memory$'
+    has together "$(WEFT_TEAM_TIMEOUT=100s WEFT_CONNECT_TIMEOUT=100s timeout 200 "$bin/tools/weft-run" -n 64 "$view")" '64 processes share rank 0.s memory$'
 }
 
 # Open MPI 4 needs its libevent before libev (docs/view.md).
@@ -43,7 +43,7 @@ test_under_pmix() {
 test_a_process_that_dies_under_pmix_ends_the_others() {
     command -v mpirun.openmpi >/dev/null || skip "no Open MPI here"
     [ -e /usr/lib/x86_64-linux-gnu/libpmix.so.2 ] || skip "no PMIx here"
-    timeout 60 mpirun.openmpi --allow-run-as-root --oversubscribe -n 2 env -u OMPI_COMM_WORLD_SIZE \
+    timeout 200 mpirun.openmpi --allow-run-as-root --oversubscribe -n 2 env -u OMPI_COMM_WORLD_SIZE \
         sh -c '[ "$PMIX_RANK" = 1 ] && exit 3; exec '"$view" >/dev/null 2>&1 && fail "it ended well"
     [ $? != 124 ] || fail "it hung"
 }
@@ -99,17 +99,17 @@ needs_cpp() {
 
 test_gather_in_cpp_alone() {
     needs_cpp
-    has alone "$(timeout 60 "$bin/examples/view-gather")" '^a 1, the longest 1$'
+    has alone "$(timeout 200 "$bin/examples/view-gather")" '^a 1, the longest 1$'
 }
 
 test_gather_in_cpp_under_weft_run() {
     needs_cpp
-    has together "$(timeout 60 "$bin/tools/weft-run" -n 4 "$bin/examples/view-gather")" 'a bb ccc dddd 10, the longest 4$'
+    has together "$(timeout 200 "$bin/tools/weft-run" -n 4 "$bin/examples/view-gather")" 'a bb ccc dddd 10, the longest 4$'
 }
 
 test_callbacks_in_cpp_end_the_other_library_first() {
     needs_cpp
-    expect order "$(timeout 60 "$bin/examples/view-finalize" | tr '\n' ';')" \
+    expect order "$(timeout 200 "$bin/examples/view-finalize" | tr '\n' ';')" \
         'the view is in use;the last one is called first;the other library ends;'
 }
 

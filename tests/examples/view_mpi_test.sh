@@ -238,7 +238,7 @@ test_finalizers_run_before_the_view_ends_openmpi() {
 
 # The launcher is not content with processes that end without MPI_Finalize, and may end the others.
 one_alone() {
-    said=$(WEFT_CLOSE_TIMEOUT=300ms timeout 60 "${@:2}" "$scratch/program" alone "$1" 2>&1) || [ $? != 124 ] || fail "it hung: $said"
+    said=$(WEFT_CLOSE_TIMEOUT=300ms timeout 200 "${@:2}" "$scratch/program" alone "$1" 2>&1) || [ $? != 124 ] || fail "it hung: $said"
     has "rank 0 alone, $1" "$said" '^well'
     has "the log" "$said" 'another rank has not taken part in the exchange over MPI'
 }
