@@ -22,7 +22,7 @@ echo "  thread-local storage: $((${tls:-0})) bytes"
 verdict $? static_thread_local_storage_is_64_bytes_at_most
 
 # A thread that called the library ends after the library was unloaded. A sanitizer's own library cannot be loaded so late.
-[ -n "${WEFT_TEST_SANITIZER:-}" ] || timeout 60 python3 - "$library" <<'PY'
+[ -n "${WEFT_TEST_SANITIZER:-}" ] || timeout 200 python3 - "$library" <<'PY'
 import _ctypes, ctypes, os, sys, threading
 library = ctypes.CDLL(os.path.realpath(sys.argv[1]))
 failed, unloaded = threading.Event(), threading.Event()

@@ -31,7 +31,7 @@ static pid_t start_client(int uri_from, int notifies) {
     if (pid != 0) return pid;
     char uri[200];
     weft_ep_t *ep;
-    alarm(120);
+    alarm((unsigned)test_timeout(120));
     if (read(uri_from, uri, sizeof uri) <= 0) _exit(1);
     open_worker();
     if (weft_connect(worker, uri, NULL, &ep) < 0 || weft_ep_flush_wait(ep) < 0) _exit(2);

@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <sys/resource.h>
 #include <tests/harness.h>
+#include <tests/network.h>
 #include <unistd.h>
 #include <weft/weft.h>
 
@@ -77,7 +78,7 @@ static void pair_passes(struct pair_loop *loop, const char *transports, const ch
     struct pair pair = {.loop = loop};
     struct member member[2] = {{&pair, CLIENT}, {&pair, SERVER}};
     weft_context_t *context;
-    alarm(60); /* a lost wakeup sleeps without end */
+    alarm((unsigned)test_timeout(60)); /* a lost wakeup sleeps without end */
     CHECK_EQ(weft_context_create(NULL, &context), WEFT_OK);
     for (int i = 0; i < 2; i++) {
         weft_worker_params_t params = {.transports = transports};

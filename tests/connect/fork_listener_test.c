@@ -15,7 +15,7 @@ static pid_t child_that_stays(void) {
     pid_t pid = fork();
     if (pid) return pid;
     prctl(PR_SET_PDEATHSIG, 0);
-    alarm(60);
+    alarm((unsigned)test_timeout(60));
     for (;;) pause();
 }
 static void end_child(pid_t pid) {
@@ -114,7 +114,7 @@ static void serve(const char *where, int to) {
     int accepted = 0;
     weft_listener_t *listener;
     struct notified notified = {.child = 0};
-    alarm(60);
+    alarm((unsigned)test_timeout(60));
     if (weft_context_create(NULL, &c.context) ||
         weft_worker_create(c.context, &(weft_worker_params_t){.transports = "tcp,shm"},
                            &c.worker) ||
@@ -124,7 +124,7 @@ static void serve(const char *where, int to) {
         _exit(1);
     snprintf(notified.uri, sizeof notified.uri, "%s", weft_listener_uri(listener));
     if (write(to, &notified, sizeof notified) != sizeof notified) _exit(1);
-    for (double begin = test_now(); !notified.child || test_now() < begin + 60;) {
+    for (double begin = test_now(); !notified.child || test_now() < begin + test_timeout(60);) {
         weft_worker_wait(c.worker, 20);
         if (!notified.child && accepted) {
             notified.child = child_that_stays();

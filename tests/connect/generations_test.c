@@ -56,7 +56,7 @@ static void handed_over(struct generations *g, int turns) {
         if (i == turns) weft_listener_close(g->old_listener);
         turn(g);
     }
-    double end = test_now() + test_timeout(20);
+    double end = test_now() + test_timeout(60);
     while (g->t.ready + g->t.errors < CLIENTS && test_now() < end) turn(g);
     if (g->t.errors) printf("  %s\n", weft_status_name(g->t.error));
     CHECK_EQ(g->t.errors, 0);
@@ -129,7 +129,7 @@ TEST(a_connected_client_reaches_the_next_generation) {
     weft_listener_close(g.old_listener);
     for (int i = 1; i < 3; i++) CHECK_EQ(weft_connect(g.t.a, uri, &ours, &ep[i]), WEFT_OK);
     CHECK(weft_tag_send(ep[1], 7, NULL, 0, NULL) >= 0); /* waits for the peer's half */
-    double end = test_now() + test_timeout(20);
+    double end = test_now() + test_timeout(60);
     while (g.t.ready + g.t.errors < 3 && test_now() < end) turn(&g);
     CHECK_EQ(g.t.errors, 0);
     CHECK_EQ(g.at_old, 1);
@@ -175,7 +175,7 @@ static void two_servers_go(int listener_at, int worker_at) {
         if (g.next) weft_worker_progress(g.next, 0);
         if (i >= worker_at) weft_worker_progress(last, 0);
     }
-    double end = test_now() + test_timeout(20);
+    double end = test_now() + test_timeout(60);
     while ((!g.t.ready && !g.t.errors) || g.next) {
         CHECK(test_now() < end);
         weft_worker_progress(g.t.a, 0);

@@ -60,7 +60,7 @@ TEST_WIRES(what_is_sent_to_an_address_reaches_the_worker_of_that_address) {
     CHECK_EQ(weft_worker_address(third, address, &len), 0);
     CHECK_EQ(weft_connect_address(raw.t.a, address, len, NULL, &ep), 0);
     CHECK(weft_am_send(ep, 1, NULL, 0, NULL, 0, NULL) >= 0);
-    double end = test_now() + test_timeout(20);
+    double end = test_now() + test_timeout(60);
     while (!n_came && test_now() < end) {
         raw_turn(&raw);
         weft_worker_progress(third, 0);
@@ -71,7 +71,7 @@ TEST_WIRES(what_is_sent_to_an_address_reaches_the_worker_of_that_address) {
     for (int i = 0; i < 10; i++) raw_turn(&raw);
     CHECK_EQ(weft_worker_close(third, &(weft_op_t){.done = two_gone, .arg = &third}),
              WEFT_IN_PROGRESS);
-    for (end = test_now() + test_timeout(20); third && test_now() < end;) {
+    for (end = test_now() + test_timeout(60); third && test_now() < end;) {
         raw_turn(&raw);
         weft_worker_progress(third, 0);
     }

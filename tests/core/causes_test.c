@@ -204,7 +204,7 @@ TEST(a_line_has_the_name_of_its_worker) {
     weft_ep_params_t dials = {.on_error = describe_error, .arg = &notified};
     CHECK_EQ(weft_worker_create(t.context, &params, &named), 0);
     CHECK_EQ(weft_connect(named, uri, &dials, &ep), 0);
-    for (double end = test_now() + test_timeout(20); !notified.calls && test_now() < end;)
+    for (double end = test_now() + test_timeout(60); !notified.calls && test_now() < end;)
         weft_worker_wait(named, 10);
     CHECK_EQ(lines_with(WEFT_LOG_WARN, "worker kv-1 ("), 1);
     weft_worker_destroy(named);

@@ -1,5 +1,5 @@
 /*
- * A container whose kernel forbids process_vm_readv and _writev, as the default profiles of
+ * A container whose kernel forbids process_vm_readv and _writev, as older default profiles of
  * container runtimes do: it is detected, reported, and done without.
  */
 #include <tests/support/rma_peers.h>

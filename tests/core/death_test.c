@@ -62,7 +62,7 @@ static void kill_peer(const char *transport, bool busy) {
                  g.worker, child.address, (size_t)child.len,
                  &(weft_ep_params_t){.on_ready = on_ready, .on_error = on_error, .arg = &g}, &ep),
              0);
-    double end = test_now() + test_timeout(20);
+    double end = test_now() + test_timeout(60);
     while (!ready && test_now() < end) weft_worker_progress(g.worker, 0);
     CHECK(ready);
     for (int i = 0; i < 10; i++)

@@ -120,6 +120,13 @@ TEST(a_quiet_link_by_tcp_is_small) {
     HOLDS(of_a_link("tcp", NULL, 0), 1000);
 }
 
+/* The pages of 1000 links show it, as weft-perf counts them; the few of these tests fill no more
+ * than some blocks. */
+TEST(a_link_has_264_bytes_and_its_extension_104) {
+    HOLDS(sizeof(struct link), 264);
+    HOLDS(sizeof(struct link_ext), 104);
+}
+
 /* 24 bytes are its reserved place in the timer heap. */
 TEST(a_quiet_link_by_the_mailbox_is_small) {
     static const weft_setting_t no_rings[] = {{"shm.rings", "0"}};

@@ -63,7 +63,7 @@ static uint64_t sum_at_rest(void) {
     uint64_t before, sum = sum_of_fds(&under_way);
     do {
         before = sum;
-        usleep(under_way ? ACKNOWLEDGED_US : SOON_US);
+        test_kernel_pause(under_way ? ACKNOWLEDGED_US : SOON_US);
         sum = sum_of_fds(&under_way);
     } while (sum != before);
     return sum_of_memory() ^ sum;
@@ -85,7 +85,7 @@ static void fork_here(void) {
     pid_t pid = fork();
     if (pid == 0) {
         dup2(sent[1], STDERR_FILENO);
-        alarm(60);
+        alarm((unsigned)test_timeout(60));
         is_forked_child = true;
         return;
     }
@@ -511,7 +511,7 @@ static void on_parents(weft_ep_t *ep, weft_am_t *am, void *arg) {
     fflush(stdout);
     pid_t pid = fork();
     if (pid == 0) {
-        alarm(60);
+        alarm((unsigned)test_timeout(60));
         if (setjmp(test_out)) _exit(3);
         two_up(&t, arg);
         CHECK_EQ(weft_am_handler_set(two_b(&t), ID, on_own, &n), 0);

@@ -58,3 +58,30 @@ TEST(idle_10_seconds_no_wakeup_and_no_cpu) {
     CHECK_EQ(received, 303);
     for (int i = 0; i < 3; i++) two_down(&t[i]);
 }
+
+static uint64_t of_both(struct two *t, const char *counter) {
+    return weft_worker_count(t->a, counter) + weft_worker_count(two_b(t), counter);
+}
+
+/* Links are scored while one has a fast lane, and no longer. */
+TEST(a_worker_that_has_given_its_fast_lane_back_is_not_woken) {
+    struct two t;
+    two_up(&t, "shm");
+    weft_am_handler_set(two_b(&t), 1, on_any, NULL);
+    double end = test_now() + test_timeout(60);
+    while (of_both(&t, "lanes.promoted") < 2 && test_now() < end) {
+        for (int i = 0; i < 64; i++)
+            CHECK(weft_am_send(t.ep, 1, NULL, 0, &(weft_iov_t){"hello", 5}, 1, NULL) >= 0);
+        two_turn(&t);
+    }
+    CHECK_EQ(of_both(&t, "lanes.promoted"), 2);
+    weft_worker_t *workers[] = {t.a, t.b};
+    struct pollfd fds[] = {{weft_worker_fd(t.a), POLLIN, 0}, {weft_worker_fd(t.b), POLLIN, 0}};
+    double begin = test_now();
+    int wakes = serve(fds, workers, 2, 1500);
+    printf("  woken %d times in %.1f s, until the lane was given back\n", wakes,
+           test_now() - begin - 1.5);
+    CHECK_EQ(of_both(&t, "lanes.demoted"), 2);
+    CHECK_EQ(serve(fds, workers, 2, 5000), 0);
+    two_down(&t);
+}

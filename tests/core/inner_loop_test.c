@@ -16,7 +16,7 @@ static bool is_readable(int fd, int ms) {
     do {                                                                                 \
         struct pollfd fds[2] = {{weft_worker_fd((t)->a), POLLIN, 0},                     \
                                 {weft_worker_fd((t)->b), POLLIN, 0}};                    \
-        for (double end = test_now() + test_timeout(20); !(cond) && test_now() < end;) { \
+        for (double end = test_now() + test_timeout(60); !(cond) && test_now() < end;) { \
             if (poll(fds, 2, 100) <= 0) continue;                                        \
             if (fds[0].revents) weft_worker_progress((t)->a, 0);                         \
             if (fds[1].revents) weft_worker_progress((t)->b, 1);                         \
@@ -88,7 +88,7 @@ TEST(an_edge_triggered_host_is_woken_for_what_an_inner_loop_left) {
     CHECK_EQ(epoll_ctl(host, EPOLL_CTL_ADD, fd_of_b, &event), 0);
     for (int round = 1; round <= 3; round++) {
         CHECK(weft_am_send(t.ep, INNER, NULL, 0, NULL, 0, NULL) >= 0);
-        for (double end = test_now() + test_timeout(20); came < 40 * round && test_now() < end;) {
+        for (double end = test_now() + test_timeout(60); came < 40 * round && test_now() < end;) {
             weft_worker_progress(t.a, 0);
             if (epoll_wait(host, &event, 1, 20) > 0) weft_worker_progress(t.b, 1);
         }
@@ -171,7 +171,7 @@ static void libev_inner_loop(const char *transport) {
     ev_prepare_start(loop, &each);
     for (int round = 1; round <= 3; round++) {
         CHECK(weft_am_send(t.ep, INNER, NULL, 0, NULL, 0, NULL) >= 0);
-        for (double end = test_now() + test_timeout(20); came < 20 * round && test_now() < end;) {
+        for (double end = test_now() + test_timeout(60); came < 20 * round && test_now() < end;) {
             weft_worker_progress(t.a, 0);
             ev_run(loop, EVRUN_NOWAIT);
         }

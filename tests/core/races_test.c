@@ -69,29 +69,40 @@ TEST(taken_offers_that_are_withdrawn_cost_nothing) {
     two_down(&t);
 }
 
-/* The lane has taken everything and cannot be rid of it: the flush still ends in time. */
-TEST(a_flush_ends_at_its_deadline_before_a_peer_that_stands_still) {
-    struct two t;
-    struct tally last = {0}, flushed = {0};
+/* Until nothing more fits for 300 ms: the kernel's buffers grow while they are filled. */
+static void fill(struct two *t) {
+    static struct tally last;
     static char bytes[8000];
     weft_request_t *request;
-    workers(&t, "tcp", NULL, NULL);
     weft_status_t st = WEFT_OK;
     weft_op_t op = {.done = tally, .arg = &last, .request_p = &request};
-    /* Until nothing more fits for 300 ms: the kernel's buffers grow while they are filled. */
     for (int n = 1; n > 0;) {
         n = 0;
-        while ((st = weft_am_send(t.ep, 1, NULL, 0, &(weft_iov_t){bytes, sizeof bytes}, 1, &op)) ==
+        while ((st = weft_am_send(t->ep, 1, NULL, 0, &(weft_iov_t){bytes, sizeof bytes}, 1, &op)) ==
                WEFT_OK)
             n++;
         if (st == WEFT_IN_PROGRESS) weft_request_cancel(request);
-        for (double until = test_now() + 0.3; test_now() < until;) weft_worker_progress(t.a, 0);
+        for (double until = test_now() + 0.3; test_now() < until;) weft_worker_progress(t->a, 0);
     }
     CHECK_EQ(st, WEFT_IN_PROGRESS);
-    double begun = test_now();
-    CHECK_EQ(weft_ep_flush(t.ep, &(weft_op_t){.done = tally, .arg = &flushed, .deadline_ms = 30}),
-             WEFT_IN_PROGRESS);
-    while (!flushed.calls && test_now() < begun + 20) weft_worker_progress(t.a, 0);
+}
+
+/* The lane has taken everything and cannot be rid of it: the flush still ends in time. */
+TEST(a_flush_ends_at_its_deadline_before_a_peer_that_stands_still) {
+    struct two t;
+    struct tally flushed;
+    workers(&t, "tcp", NULL, NULL);
+    double end = test_now() + test_timeout(60);
+    do { /* the kernel makes room later on, too, and takes what was waiting */
+        flushed = (struct tally){0};
+        fill(&t);
+        weft_status_t st =
+            weft_ep_flush(t.ep, &(weft_op_t){.done = tally, .arg = &flushed, .deadline_ms = 30});
+        if (st == WEFT_OK) continue;
+        CHECK_EQ(st, WEFT_IN_PROGRESS);
+        while (!flushed.calls && test_now() < end) weft_worker_progress(t.a, 0);
+        CHECK_EQ(flushed.calls, 1);
+    } while (flushed.status == WEFT_OK && test_now() < end);
     CHECK_EQ(flushed.status, WEFT_ERR_TIMED_OUT);
     CHECK_EQ(flushed.calls, 1);
     /* And another one is answered when the peer goes on. */
@@ -134,7 +145,7 @@ TEST_EACH(who_gives_up_connecting_leaves_no_half) {
     params.arg = &t;
     CHECK_EQ(weft_worker_address(t.b, address, &len), 0);
     CHECK_EQ(weft_connect_address(t.a, address, len, &params, &late), 0);
-    for (double until = test_now() + 20; !t.errors && test_now() < until;)
+    for (double until = test_now() + test_timeout(60); !t.errors && test_now() < until;)
         weft_worker_progress(t.a, 0);
     CHECK_EQ(t.error, WEFT_ERR_TIMED_OUT);
     UNTIL(&t, t.endpoints == 2);
@@ -152,7 +163,7 @@ TEST(an_acceptor_that_is_always_late_receives_the_first_words) {
         struct two t;
         two_workers(&t, "tcp", little, 1);
         two_dial(&t);
-        for (double end = test_now() + test_timeout(20); !t.ready && test_now() < end;) {
+        for (double end = test_now() + test_timeout(60); !t.ready && test_now() < end;) {
             for (int i = 0; i < 100; i++) weft_worker_progress(t.a, 0);
             usleep(11000);
             weft_worker_progress(t.b, late);
@@ -285,7 +296,7 @@ TEST(receives_that_took_an_offer_are_kept_by_its_number_until_they_end) {
         CHECK_EQ(weft_am_send(t.ep, 1, NULL, 0, &(weft_iov_t){large, LARGE}, 1, &op),
                  WEFT_IN_PROGRESS);
     }
-    for (double end = test_now() + test_timeout(20); asked < OFFERS && test_now() < end;)
+    for (double end = test_now() + test_timeout(60); asked < OFFERS && test_now() < end;)
         weft_worker_progress(t.b, 0);
     CHECK_EQ(asked, OFFERS);
     CHECK_EQ(n_takers(t.b), OFFERS);

@@ -418,7 +418,7 @@ TEST(a_child_takes_no_callback_from_a_worker_with_a_thread) {
     if (pid == 0) {
         int wrong = 0;
         const weft_status_t why = WEFT_ERR_FORKED;
-        alarm(60);
+        alarm((unsigned)test_timeout(60));
         weft_worker_wake(p.b);
         REFUSED(weft_worker_progress(p.b, 0));
         REFUSED(weft_worker_wait(p.b, 10));

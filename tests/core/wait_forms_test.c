@@ -273,7 +273,8 @@ static void from_a_threads_callback(weft_callbacks_t callbacks) {
     open_word(p.a, p.to_a);
     CHECK_EQ(weft_worker_start_thread(p.b, &(weft_thread_params_t){.callbacks = callbacks}), 0);
     CHECK_EQ(weft_am_send(p.to_b, ECHO, NULL, 0, NULL, 0, NULL), 0);
-    for (double end = test_now() + 60; !tried && test_now() < end; weft_worker_progress(p.a, 0))
+    for (double end = test_now() + test_timeout(60); !tried && test_now() < end;
+         weft_worker_progress(p.a, 0))
         if (callbacks == WEFT_CALLBACKS_POLLED)
             CHECK(weft_worker_wait(p.b, 1) >= WEFT_ERR_TIMED_OUT);
     CHECK(tried);

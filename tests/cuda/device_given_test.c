@@ -2,6 +2,7 @@
  * (weft/resource.h). */
 #include <endpoints/core/worker.h>
 #include <tests/cuda/device.h>
+#include <tests/support/ending_worker.h>
 #include <tests/support/rma_peers.h>
 #include <weft/resource.h>
 
@@ -286,9 +287,26 @@ TEST(operations_of_a_given_stream_end_before_it_is_taken_back) {
     UNTIL(&g.t, done.calls);
     CHECK_EQ(done.status, WEFT_OK);
     CHECK_EQ(sent.calls, 1);
-    CHECK(sent.status == WEFT_OK || sent.status == WEFT_ERR_CLOSED);
+    CHECK(sent.status == WEFT_OK || sent.status == WEFT_ERR_DISASSOCIATED);
     CHECK_EQ(gpu.stream_destroy(stream), 0); /* nothing of the library is left in it */
     gpu.release(device);
+    given_down(&g);
+}
+
+TEST(a_worker_that_returns_its_context_is_disassociated_for_each_call_and_operation) {
+    static struct ending ending;
+    struct scene g;
+    struct tally done = {0};
+    WANTS_THE_DOUBLE();
+    given_up(&g, "shm", NULL);
+    ending_begin(&ending, g.t.a, g.t.ep);
+    for (int i = 0; i < 100; i++) two_turn(&g.t);
+    CHECK_EQ(weft_disassociate_resources(g.resource, g.t.a, OP(&done)), WEFT_IN_PROGRESS);
+    ending_calls_return(&ending, WEFT_ERR_DISASSOCIATED);
+    UNTIL(&g.t, done.calls);
+    CHECK_EQ(done.status, WEFT_OK);
+    ending_ended(&ending, WEFT_ERR_DISASSOCIATED);
+    CHECK_EQ(weft_worker_progress(g.t.a, 0), WEFT_ERR_DISASSOCIATED);
     given_down(&g);
 }
 

@@ -121,7 +121,7 @@ TEST(blocks_of_a_device_reach_memory_of_a_target_that_is_not_driven) {
     rma_up(&r, "shm", false, ROOM, WEFT_MEM_ALL, NULL, 0);
     char *out = new_pattern(31);
     CHECK_EQ(weft_put(r.t.ep, out, 0, rma_at(&r, 8), r.rkey, &op), WEFT_IN_PROGRESS);
-    double end = test_now() + test_timeout(20);
+    double end = test_now() + test_timeout(60);
     while (!put.calls && test_now() < end) (void)weft_worker_progress(r.t.a, 0);
     CHECK(put.calls && put.status == WEFT_OK);
     memcpy(got, r.target, ROOM);

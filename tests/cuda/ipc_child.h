@@ -90,7 +90,7 @@ static void ipc_up(struct ipc *p) {
 
 #define IPC_UNTIL(p, cond)                                                         \
     do {                                                                           \
-        double ipc_end = test_now() + test_timeout(20);                            \
+        double ipc_end = test_now() + test_timeout(60);                            \
         while (!(cond) && test_now() < ipc_end) weft_worker_wait((p)->worker, 10); \
         CHECK(cond);                                                               \
     } while (0)

@@ -382,7 +382,7 @@ TEST(a_stream_does_not_wait_for_a_callback_that_is_polled) {
         WEFT_IN_PROGRESS);
     CHECK_EQ(gpu.host_call(stream, note_that_it_went_on, &went_on), 0);
     CHECK(weft_tag_send(p.to_b, 1, &(weft_iov_t){"8 bytes.", 8}, 1, NULL) >= 0);
-    double end = test_now() + test_timeout(20);
+    double end = test_now() + test_timeout(60);
     while (!__atomic_load_n(&went_on, __ATOMIC_ACQUIRE) && test_now() < end) {
         weft_worker_progress(p.a, 0);
         usleep(100);
@@ -416,7 +416,7 @@ static void ends_while_it_is_placed(bool refused) {
         WEFT_IN_PROGRESS);
     *gpu.wait_delay_us = 0;
     *gpu.fail_wait = false;
-    double end = test_now() + test_timeout(20);
+    double end = test_now() + test_timeout(60);
     while (!received.calls && test_now() < end) {
         weft_worker_progress(p.a, 0);
         (void)weft_worker_wait(p.b, 10);

@@ -61,7 +61,7 @@ static void ask(struct word *w) {
 static void with_kills(struct word *w, void (*work)(struct word *w), const uint64_t *moves) {
     uint64_t last = 0;
     unsigned random = 7;
-    double end = test_now() + test_timeout(20);
+    double end = test_now() + test_timeout(60);
     for (int kills = 0; kills < KILLS && test_now() < end;) {
         work(w);
         two_turn(&w->t);

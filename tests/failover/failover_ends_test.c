@@ -93,7 +93,7 @@ TEST(a_dialer_whose_peer_does_not_answer_gives_up_in_time) {
     CHECK_EQ(weft_am_send(t.ep, 1, NULL, 0, &(weft_iov_t){bytes, sizeof bytes}, 1, OP(&c)),
              WEFT_IN_PROGRESS);
     double begin = test_now();
-    while (!t.errors && test_now() < begin + 20) weft_worker_progress(t.a, 0);
+    while (!t.errors && test_now() < begin + test_timeout(60)) weft_worker_progress(t.a, 0);
     CHECK_EQ(t.errors, 1);
     CHECK_EQ(t.error, WEFT_ERR_PEER_FAILED);
     drive(t.a, 0.01);
@@ -109,7 +109,7 @@ TEST(the_other_side_waits_for_its_dialer_as_long) {
     surviving(&t, SHORT);
     kill_all();
     double begin = test_now();
-    while (!t.back_errors && test_now() < begin + 20) weft_worker_progress(t.b, 0);
+    while (!t.back_errors && test_now() < begin + test_timeout(60)) weft_worker_progress(t.b, 0);
     CHECK_EQ(t.back_error, WEFT_ERR_PEER_FAILED);
     UNTIL(&t, t.errors == 1); /* its ticket is not valid any more */
     CHECK_EQ(t.error, WEFT_ERR_PEER_FAILED);
@@ -138,7 +138,7 @@ TEST(what_waits_can_be_cancelled_and_has_a_deadline) {
     CHECK_EQ(weft_am_send(t.ep, 1, NULL, 0, &iov, 1, OP(&kept)), WEFT_IN_PROGRESS);
     weft_request_cancel(req);
     double begin = test_now();
-    while (!late.calls && test_now() < begin + 20) weft_worker_progress(t.a, 0);
+    while (!late.calls && test_now() < begin + test_timeout(60)) weft_worker_progress(t.a, 0);
     CHECK_EQ(cancelled.calls, 1);
     CHECK_EQ(cancelled.status, WEFT_ERR_CANCELLED);
     CHECK_EQ(late.status, WEFT_ERR_TIMED_OUT);

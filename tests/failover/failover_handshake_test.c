@@ -36,7 +36,8 @@ static bool dies_after(int turns, int kills) {
     dial_surviving(&t);
     for (int i = 0; killed < kills; killed++) {
         for (int end = i + turns; i < end; i++) weft_worker_progress(i % 2 ? t.b : t.a, 0);
-        for (double till = test_now() + 20; test_now() < till && !connected((int[64]){0}, 64);)
+        for (double till = test_now() + test_timeout(60);
+             test_now() < till && !connected((int[64]){0}, 64);)
             two_turn(&t);
         if (!handshakes(&t)) break;
         kill_all();
@@ -64,12 +65,13 @@ TEST(a_peer_that_went_meanwhile_is_not_dialed_for_ever) {
     struct two t;
     two_workers(&t, "tcp", NULL, 0);
     dial_surviving(&t);
-    for (double till = test_now() + 20; test_now() < till && !connected((int[64]){0}, 64);)
+    for (double till = test_now() + test_timeout(60);
+         test_now() < till && !connected((int[64]){0}, 64);)
         weft_worker_progress(t.a, 0);
     CHECK(handshakes(&t));
     kill_all();
     CHECK_EQ(weft_worker_close(t.b, &(weft_op_t){.done = two_gone, .arg = &t.b}), WEFT_IN_PROGRESS);
-    for (double end = test_now() + test_timeout(20); t.b && test_now() < end;)
+    for (double end = test_now() + test_timeout(60); t.b && test_now() < end;)
         weft_worker_progress(t.b, 0);
     CHECK(!t.b);
     UNTIL(&t, t.errors);
@@ -82,7 +84,8 @@ TEST(an_endpoint_that_does_not_survive_is_notified) {
     struct two t;
     two_workers(&t, "tcp", NULL, 0);
     two_dial(&t);
-    for (double till = test_now() + 20; test_now() < till && !connected((int[64]){0}, 64);)
+    for (double till = test_now() + test_timeout(60);
+         test_now() < till && !connected((int[64]){0}, 64);)
         weft_worker_progress(t.a, 0);
     CHECK(handshakes(&t));
     kill_all();

@@ -428,7 +428,7 @@ TEST(a_link_whose_lanes_bring_nothing_ends_after_its_timeout) {
     static const weft_setting_t settings[] = {{"failover.timeout", "300ms"}};
     struct dialed d;
     begin_dialed(&d, settings, 1);
-    for (double end = test_now() + test_timeout(20); !raw.t.errors && test_now() < end;)
+    for (double end = test_now() + test_timeout(60); !raw.t.errors && test_now() < end;)
         break_and_answer(&d);
     CHECK_EQ(raw.t.errors, 1);
     CHECK_EQ(raw.t.error, WEFT_ERR_PEER_FAILED);

@@ -147,7 +147,7 @@ TEST(a_put_whose_connections_die_while_it_places_is_whole) {
  * sender stands still. */
 static void put_stalls(struct put *p) {
     put_half_way(p);
-    double end = test_now() + test_timeout(20);
+    double end = test_now() + test_timeout(60);
     do {
         two_turn(&p->t);
         for (int i = 0; i < 1000; i++) weft_worker_progress(p->t.b, 0);
@@ -163,7 +163,7 @@ TEST(a_revocation_does_not_wait_for_a_put_that_is_placement) {
     put_begin(&p);
     put_stalls(&p);
     weft_status_t st = weft_mem_revoke(p.mem, OP(&revoked));
-    double end = test_now() + test_timeout(20);
+    double end = test_now() + test_timeout(60);
     while (st == WEFT_IN_PROGRESS && !revoked.calls && test_now() < end)
         weft_worker_progress(p.t.b, 0);
     CHECK(st == WEFT_OK || (revoked.calls == 1 && revoked.status == WEFT_OK));

@@ -145,7 +145,7 @@ static bool lives(unsigned i) {
 }
 #define PATIENTLY(cond)                                    \
     do {                                                   \
-        double end_ = test_now() + test_timeout(20);       \
+        double end_ = test_now() + test_timeout(60);       \
         while (!(cond) && test_now() < end_) usleep(1000); \
         CHECK(cond);                                       \
     } while (0)

@@ -59,7 +59,8 @@ static bool is_in(unsigned states) {
     return state() >= 0 && states >> state() & 1;
 }
 static void come_to(unsigned states, bool send) {
-    for (double end = test_now() + 20; test_now() < end && !is_in(states);) turn(send);
+    for (double end = test_now() + test_timeout(60); test_now() < end && !is_in(states);)
+        turn(send);
     CHECK(is_in(states));
 }
 static void killed_when(unsigned states, bool send) {
@@ -67,7 +68,7 @@ static void killed_when(unsigned states, bool send) {
     killed_in[state()]++;
     uint64_t resumed = weft_worker_count(t.a, "lanes.resumed");
     CHECK(kill_all() > 0);
-    for (double end = test_now() + 20;
+    for (double end = test_now() + test_timeout(60);
          test_now() < end && weft_worker_count(t.a, "lanes.resumed") == resumed;)
         turn(send);
     CHECK(weft_worker_count(t.a, "lanes.resumed") > resumed);

@@ -58,14 +58,14 @@ static void up(struct pair *p, bool a_asks) {
 }
 
 /* Sends, and lets b be driven, until `cond`. */
-#define BUSY_UNTIL(p, cond)                                                \
-    do {                                                                   \
-        for (double end = test_now() + 60; !(cond) && test_now() < end;) { \
-            for (int i = 0; i < 50; i++)                                   \
-                (void)weft_am_send((p)->to_b, ID, NULL, 0, NULL, 0, NULL); \
-            drive(p);                                                      \
-        }                                                                  \
-        CHECK(cond);                                                       \
+#define BUSY_UNTIL(p, cond)                                                              \
+    do {                                                                                 \
+        for (double end = test_now() + test_timeout(60); !(cond) && test_now() < end;) { \
+            for (int i = 0; i < 50; i++)                                                 \
+                (void)weft_am_send((p)->to_b, ID, NULL, 0, NULL, 0, NULL);               \
+            drive(p);                                                                    \
+        }                                                                                \
+        CHECK(cond);                                                                     \
     } while (0)
 
 TEST(both_sides_learn_of_the_fast_lane_and_of_the_way_back) {

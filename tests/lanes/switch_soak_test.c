@@ -308,7 +308,7 @@ static void on_answer(weft_ep_t *ep, weft_am_t *am, void *arg) {
 
 #define PATIENTLY(cond)                                                         \
     do {                                                                        \
-        double end_ = test_now() + test_timeout(20);                            \
+        double end_ = test_now() + test_timeout(60);                            \
         while (!(cond) && !my.mine->lost && test_now() < end_) turn();          \
         if (!(cond)) printf("  side %u waits for %s\n", my.me, #cond), exit(1); \
     } while (0)

@@ -61,7 +61,7 @@ static void live(struct life *l, const char *transport, const char *connect_time
                              &l->ep) < 0)
         return;
     l->posted += weft_am_send(l->ep, 1, "h", 1, &(weft_iov_t){big, 10}, 1, &op) == WEFT_IN_PROGRESS;
-    double end = test_now() + 20;
+    double end = test_now() + test_timeout(60);
     while (!ready && !lost && test_now() < end) turns(l, 10);
     if (!ready) return;
     l->posted +=

@@ -131,7 +131,7 @@ static void random_cuts(const char *transport, const char *window, uint64_t tota
                      .total = total,
                      .out = memory[2],
                      .in = memory[3]};
-    double end = test_now() + 20;
+    double end = test_now() + test_timeout(60);
     while ((a.received < total || b.received < total || a.sending || b.sending) && !a.wrong &&
            !b.wrong && test_now() < end) {
         struct half *h = next(&a) % 2 ? &a : &b;

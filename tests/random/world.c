@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <talloc.h>
+#include <tests/network.h>
 #include <tests/support/descriptors.h>
 
 struct world *world;
@@ -186,7 +187,7 @@ static bool streams_rest(void) {
 }
 
 static void rest(void) {
-    double late = test_now() + 30;
+    double late = test_now() + test_timeout(30);
     bool flushed = false;
     for (int quiet = 0; quiet < 3 && test_now() < late;) {
         drive_all();
@@ -223,7 +224,7 @@ static bool all_gone(void) {
 }
 
 static void end(void) {
-    double late = test_now() + 30;
+    double late = test_now() + test_timeout(30);
     for (uint32_t i = 0; i < world->n_ends; i++)
         if (percent(30))
             end_close(&world->end[i], percent(50) ? WEFT_CLOSE_FLUSH : WEFT_CLOSE_ABORT, 0);

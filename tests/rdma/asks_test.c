@@ -65,7 +65,7 @@ static void sleep_until_notified(struct two *t) {
 }
 
 static struct asked ask(struct two *t, int n, void (*turn)(struct two *t)) {
-    double end = test_now() + test_timeout(20);
+    double end = test_now() + test_timeout(60);
     asked = (struct asked){0};
     answered = 0;
     for (int i = 1; i <= n; i++) {

@@ -118,7 +118,7 @@ TEST(receives_that_are_refused_are_posted_later_without_memory) {
     unsigned n_timers = fill_timers(r, timers);
     fail_next(CALL_post_srq_recv);
     for (int i = 0; i < RC_REPOST; i++) CHECK(weft_am_send(t->ep, 1, NULL, 0, NULL, 0, NULL) >= 0);
-    for (double end = test_now() + test_timeout(20); !failing->failed && test_now() < end;) {
+    for (double end = test_now() + test_timeout(60); !failing->failed && test_now() < end;) {
         weft_worker_progress(t->a, 0);
         weft__alloc_fail_run(1, UINT32_MAX);
         weft_worker_progress(t->b, 0);

@@ -1,5 +1,6 @@
 /* Children that a program forks while others of its threads are at work in the library. */
 #include "../harness.h"
+#include "../network.h"
 
 #include <pthread.h>
 #include <reactor/reactor.h>
@@ -36,7 +37,7 @@ static void children_end(void (*what)(void), int (*check)(void)) {
     for (int i = 0; i < CHILDREN && !late; i++) {
         pid_t pid = fork();
         if (pid == 0) {
-            alarm(SPIN);
+            alarm((unsigned)test_timeout(SPIN));
             work();
             _exit(check());
         }

@@ -9,6 +9,7 @@
 #include <sys/eventfd.h>
 #include <sys/syscall.h>
 #include <tests/harness.h>
+#include <tests/network.h>
 #include <tests/support/clock.h>
 
 static weft_context_t *context;
@@ -102,7 +103,7 @@ TEST(a_worker_that_a_posted_function_ends_waits_for_the_thread_that_posted_it) {
     struct pollfd fd = {weft__reactor_fd(r), POLLIN, 0};
     while (poll(&fd, 1, 0) == 1) weft__reactor_progress(r, 0);
     CHECK_EQ(pthread_create(&thread, NULL, post_the_end, r), 0);
-    for (double until = test_now() + 20; !writing && test_now() < until;) usleep(100);
+    for (double until = test_now() + test_timeout(60); !writing && test_now() < until;) usleep(100);
     CHECK_EQ(writing, 1);
     weft__reactor_progress(r, 0);
     CHECK_EQ(ended, 1);

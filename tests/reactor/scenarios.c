@@ -14,7 +14,7 @@
 #include "hosts.h"
 #include <tests/support/clock.h>
 
-enum { TIMEOUT_MS = 5000, RACE_MESSAGES = 100000 };
+enum { TIMEOUT_MS = 20000, RACE_MESSAGES = 100000 };
 
 static weft_context_t *context;
 

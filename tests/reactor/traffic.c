@@ -12,7 +12,7 @@
 #include <unistd.h>
 #include <weft/weft.h>
 
-enum { PING = 1, PONG = 2, TIMEOUT_S = 5, MESSAGES = 20000, TO_SELF = 60000 };
+enum { PING = 1, PONG = 2, TIMEOUT_S = 20, MESSAGES = 20000, TO_SELF = 60000 };
 
 /* ---- the process that sends */
 

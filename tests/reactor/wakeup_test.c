@@ -13,6 +13,7 @@
 #include <sys/time.h>
 #include <sys/wait.h>
 #include <tests/harness.h>
+#include <tests/network.h>
 #include <time.h>
 
 static weft_context_t *context;
@@ -522,7 +523,7 @@ TEST(flooded_worker_does_not_delay_its_neighbour) {
         CHECK_EQ(write(fds[1], "x", 1), 1);
         for (int turns = 0; notified < message; turns++) {
             CHECK(turns < 2);
-            CHECK(poll(both, 2, 20000) > 0);
+            CHECK(poll(both, 2, (int)test_timeout(20000)) > 0);
             if (both[0].revents) weft__reactor_progress(busy, 4);
             if (both[1].revents) weft__reactor_progress(quiet, 4);
         }
@@ -555,7 +556,7 @@ TEST(level_triggered_reports_rarely_ask_the_kernel_twice_and_starve_no_socket) {
     struct pollfd fd = {weft__reactor_fd_level(r), POLLIN, 0};
     uint64_t asked = weft__count(r)->kernel_polls;
     for (int i = 0; i < 80; i++) {
-        CHECK_EQ(poll(&fd, 1, 20000), 1);
+        CHECK_EQ(poll(&fd, 1, (int)test_timeout(20000)), 1);
         weft__reactor_progress(r, 4);
     }
     CHECK(weft__count(r)->kernel_polls - asked <= 12);

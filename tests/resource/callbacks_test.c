@@ -125,7 +125,7 @@ TEST(a_provider_that_is_notified_of_a_worker_on_its_loop_may_end_it) {
     CHECK_EQ(weft_resource_describe(&params, &resource), 0);
     CHECK_EQ(associate(context, WEFT_OBJECT_WORKER, resource, worker), 0);
     CHECK_EQ(g.ended, WEFT_IN_PROGRESS);
-    for (double end = test_now() + 20; !g.returned && test_now() < end;)
+    for (double end = test_now() + test_timeout(60); !g.returned && test_now() < end;)
         (void)weft_worker_wait(worker, 1);
     CHECK_EQ(g.returned, 1);
     CHECK_EQ(weft_worker_flush(worker, NULL), WEFT_ERR_DISASSOCIATED);
@@ -184,7 +184,7 @@ static void fork_in(struct forker *f, enum where here) {
     pid_t pid = fork();
     if (pid == 0) {
         f->is_child = true;
-        alarm(60);
+        alarm((unsigned)test_timeout(60));
         close(STDERR_FILENO);
         return;
     }

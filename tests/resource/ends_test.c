@@ -3,6 +3,7 @@
 #include <ev.h>
 #include <sys/eventfd.h>
 #include <sys/wait.h>
+#include <tests/support/ending_worker.h>
 
 /* ---- notices for a provider that has released the resource ----------------------------------- */
 
@@ -124,22 +125,23 @@ TEST(a_worker_whose_loop_is_withdrawn_can_be_destroyed) {
 
 /* ---- ends without memory --------------------------------------------------------------------- */
 
+static uint32_t n_users(weft_resource_t *resource) {
+    weft_resource_info_t info;
+    CHECK_EQ(weft_resource_info(resource, &info), 0);
+    return info.n_users;
+}
+
 static void without_memory(bool lost) {
     struct sharing s;
     struct tally done = {0};
     share_up(&s, "self");
-    weft_resource_info_t info = {.n_users = 1};
     weft__alloc_fail_run(1, 1000);
     if (lost)
         weft_resource_lose(s.resource[0]);
     else
         CHECK_EQ(weft_resource_withdraw(s.resource[0], OP(&done)), WEFT_IN_PROGRESS);
     weft__alloc_fail_at(0);
-    for (int i = 0; i < 20000 && info.n_users; i++) {
-        weft_worker_progress(s.two.a, 0);
-        CHECK_EQ(weft_resource_info(s.resource[0], &info), 0);
-    }
-    CHECK_EQ(info.n_users, 0);
+    UNTIL(&s.two, !n_users(s.resource[0]));
     UNTIL(&s.two, lost || done.calls == 1);
     share_down(&s);
 }
@@ -231,6 +233,112 @@ TEST(a_worker_on_a_loop_takes_no_deadline_for_its_end) {
     CHECK_EQ(weft_disassociate_resources_wait(l.resource, l.worker), WEFT_OK);
     CHECK_EQ(done.calls, 0);
     loop_down(&l);
+}
+
+/* ---- what calls return while an association ends --------------------------------------------- */
+
+/* An endpoint to itself, and a region. */
+struct busy {
+    struct on_loop l;
+    weft_ep_t *ep;
+    weft_mem_t *mem;
+};
+static struct ending ending;
+
+static void busy_up(struct busy *b) {
+    char address[256];
+    size_t len = sizeof address;
+    *b = (struct busy){0};
+    loop_up(&b->l);
+    weft_worker_t *worker = b->l.worker;
+    CHECK_EQ(weft_worker_address(worker, address, &len), 0);
+    CHECK_EQ(weft_connect_address(worker, address, len, NULL, &b->ep), 0);
+    CHECK_EQ(weft_mem_alloc(worker, 4096, NULL, &b->mem), 0);
+    for (int i = 0; i < 100; i++) ev_run(b->l.loop, EVRUN_NOWAIT);
+    ending_begin(&ending, worker, b->ep);
+    for (int i = 0; i < 100; i++) ev_run(b->l.loop, EVRUN_NOWAIT);
+}
+
+static void busy_down(struct busy *b, weft_status_t status, const char *state) {
+    loop_until(&b->l, state);
+    CHECK_EQ(weft_disassociate_resources_wait(b->l.resource, b->l.worker),
+             status == WEFT_ERR_RESOURCE_LOST ? status : WEFT_OK);
+    ending_ended(&ending, status);
+    CHECK_EQ(weft_worker_progress(b->l.worker, 0), status);
+    loop_down(&b->l);
+}
+
+TEST(a_worker_that_returns_its_loop_is_disassociated_for_each_call_and_operation) {
+    struct busy b;
+    struct tally done = {0};
+    busy_up(&b);
+    CHECK_EQ(weft_disassociate_resources(b.l.resource, b.l.worker, OP(&done)), WEFT_IN_PROGRESS);
+    ending_calls_return(&ending, WEFT_ERR_DISASSOCIATED);
+    busy_down(&b, WEFT_ERR_DISASSOCIATED, "DRAINING");
+    CHECK_EQ(done.calls, 1);
+    CHECK_EQ(done.status, WEFT_OK);
+}
+
+/* A call that posts itself until it is refused, in the last turn of its worker. */
+struct posting {
+    weft_worker_t *worker;
+    weft_status_t status;
+    char described[512];
+};
+static void post_again(void *arg) {
+    struct posting *p = arg;
+    p->status = weft_worker_post(p->worker, post_again, p);
+    weft_status_describe(p->status, p->described, sizeof p->described);
+}
+
+TEST(a_call_that_is_posted_in_the_last_turn_is_refused_as_others_are) {
+    for (int by_loss = 0; by_loss < 2; by_loss++) {
+        weft_status_t status = by_loss ? WEFT_ERR_RESOURCE_LOST : WEFT_ERR_DISASSOCIATED;
+        struct on_loop l;
+        struct tally done = {0};
+        loop_up(&l);
+        struct posting p = {.worker = l.worker};
+        CHECK_EQ(weft_worker_post(l.worker, post_again, &p), WEFT_OK);
+        for (int i = 0; i < 10; i++) ev_run(l.loop, EVRUN_NOWAIT);
+        CHECK_EQ(p.status, WEFT_OK);
+        if (by_loss)
+            weft_resource_lose(l.resource);
+        else
+            CHECK_EQ(weft_disassociate_resources(l.resource, l.worker, OP(&done)),
+                     WEFT_IN_PROGRESS);
+        loop_until(&l, by_loss ? "LOST" : "DRAINING");
+        CHECK_EQ(weft_disassociate_resources_wait(l.resource, l.worker),
+                 by_loss ? status : WEFT_OK);
+        CHECK_EQ(p.status, status);
+        CHECK(strstr(p.described, "the worker was created in associated mode"));
+        CHECK_EQ(weft_worker_post(l.worker, post_again, &p), status);
+        loop_down(&l);
+    }
+}
+
+TEST(a_worker_whose_loop_is_withdrawn_is_disassociated_for_its_calls) {
+    struct busy b;
+    busy_up(&b);
+    CHECK_EQ(weft_resource_withdraw(b.l.resource, NULL), WEFT_IN_PROGRESS);
+    loop_until(&b.l, "DRAINING");
+    CHECK_EQ(weft_connect(b.l.worker, "tcp://127.0.0.1:1", NULL, &b.ep), WEFT_ERR_DISASSOCIATED);
+    CHECK_EQ(weft_disassociate_resources_wait(b.l.resource, b.l.worker), WEFT_OK);
+    CHECK_EQ(ending.sent.status, WEFT_ERR_DISASSOCIATED);
+    loop_down(&b.l);
+}
+
+TEST(a_worker_that_lost_its_loop_has_lost_it_for_each_operation) {
+    struct busy b;
+    busy_up(&b);
+    weft_resource_lose(b.l.resource);
+    loop_until(&b.l, "LOST");
+    weft_ep_t *ep;
+    CHECK_EQ(weft_connect(b.l.worker, "tcp://127.0.0.1:1", NULL, &ep), WEFT_ERR_RESOURCE_LOST);
+    CHECK_EQ(weft_disassociate_resources_wait(b.l.resource, b.l.worker), WEFT_ERR_RESOURCE_LOST);
+    CHECK_EQ(ending.sent.status, WEFT_ERR_RESOURCE_LOST);
+    CHECK_EQ(ending.received.status, WEFT_ERR_RESOURCE_LOST);
+    CHECK_EQ(ending.streamed.status, WEFT_ERR_RESOURCE_LOST);
+    loop_down(&b.l);
 }
 
 /* It ends at once, of any kind. */

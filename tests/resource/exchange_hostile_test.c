@@ -106,7 +106,7 @@ static void send_records(uint32_t rank, uint32_t number, int n) {
                                                              1, NULL}) >= 0);
         head[1]++;
     }
-    double end = test_now() + 60;
+    double end = test_now() + test_timeout(60);
     while (weft_worker_count(s.two.a, "am.received") + weft_worker_count(s.two.a, "am.dropped") <
            before + (uint64_t)n) {
         CHECK(test_now() < end);
@@ -154,7 +154,7 @@ TEST(a_record_is_sent_when_its_team_is_gone) {
     teams_up();
     begin(0);
     CHECK_EQ(weft_disassociate_resources(resource[0], team[0], OP(&done)), WEFT_IN_PROGRESS);
-    double end = test_now() + 60;
+    double end = test_now() + test_timeout(60);
     while (!done.calls) {
         CHECK(test_now() < end);
         weft_worker_progress(s.two.a, 0);

@@ -807,7 +807,7 @@ TEST(messages_of_ucx_of_any_size_come_while_the_worker_waits) {
         ucx_received = 0;
         void *request = ucx.recv(ucx.worker, in, len, UCX_BYTES, 7, ~0ull, ucx_got);
         void *sent = ucx.send(ucx.ep, out, len, UCX_BYTES, 7, ucx_sent);
-        double end = test_now() + test_timeout(20);
+        double end = test_now() + test_timeout(60);
         while (!ucx_received && test_now() < end) (void)weft_worker_wait(t.a, 1000);
         CHECK_EQ(ucx_received, 1);
         CHECK(memcmp(in, out, len) == 0);

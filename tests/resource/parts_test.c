@@ -27,7 +27,7 @@ static void on_message(weft_ep_t *ep, weft_am_t *am, void *arg) {
 
 #define HUB_UNTIL(h, condition)                                                              \
     do {                                                                                     \
-        double end_ = test_now() + test_timeout(20);                                         \
+        double end_ = test_now() + test_timeout(60);                                         \
         while (!(condition)) {                                                               \
             (void)weft_worker_progress((h)->worker, 0);                                      \
             for (int i_ = 0; i_ < PEERS; i_++) (void)weft_worker_progress((h)->peer[i_], 0); \

@@ -29,7 +29,7 @@ static void dial(weft_worker_t *from, weft_worker_t *to) {
 }
 
 static void drive(struct two *program, struct two *library, int until) {
-    double end = test_now() + test_timeout(20);
+    double end = test_now() + test_timeout(60);
     while (ready < until && test_now() < end) {
         two_turn(program);
         if (library) two_turn(library);

@@ -191,7 +191,7 @@ TEST(messages_of_two_libraries_never_meet_when_threads_send_them) {
         CHECK_EQ(pthread_join(thread[i], &failed), 0);
         CHECK(!failed);
     }
-    double end = test_now() + test_timeout(20);
+    double end = test_now() + test_timeout(60);
     for (int i = 0; i < 2; i++) {
         while (w.program[i].received < POSTED && !w.program[i].wrong && test_now() < end)
             usleep(500);
@@ -325,7 +325,7 @@ static void turned_down(struct turned *t) {
 /* Drives the library's workers. */
 #define TURNED_UNTIL(t, n, condition)                                                         \
     do {                                                                                      \
-        double end_ = test_now() + test_timeout(20);                                          \
+        double end_ = test_now() + test_timeout(60);                                          \
         while (!(condition)) {                                                                \
             for (int i_ = 0; i_ < (n); i_++) (void)weft_worker_progress((t)[i_].librarys, 0); \
             CHECK(test_now() < end_);                                                         \

@@ -486,7 +486,7 @@ TEST(a_resource_of_a_worker_with_a_thread_is_withdrawn_when_the_thread_has_stopp
         usleep(20000);
         CHECK_EQ(atomic_load(&done), 0);
         CHECK_EQ(weft_worker_stop_thread(worker), 0);
-        for (double end = test_now() + 20; !atomic_load(&done) && test_now() < end;)
+        for (double end = test_now() + test_timeout(60); !atomic_load(&done) && test_now() < end;)
             (void)weft_worker_wait(worker, 1);
         CHECK_EQ(atomic_load(&done), 1);
         weft_worker_destroy(worker);

@@ -88,7 +88,7 @@ static _Noreturn void work(const struct notified *notified, enum way way, enum k
             weft_status_t st = begin(kind, ep, notified->base, word, key, sent);
             if (st != WEFT_IN_PROGRESS) count_done(st, sent);
         }
-        weft_worker_progress(worker, 0);
+        test_idle(weft_worker_progress(worker, 0) > 0);
     }
     for (;;) pause();
 }
@@ -107,11 +107,11 @@ static pid_t start(const struct notified *notified, enum way way, enum kind kind
 
 /* The initiators poll, too: each of their operations may wait until this process has a core, and
  * they until they have one. */
-#define COMES(t, cond)                                         \
-    do {                                                       \
-        double until_end = test_now() + test_timeout(60);      \
-        while (!(cond) && test_now() < until_end) two_turn(t); \
-        CHECK(cond);                                           \
+#define COMES(t, cond)                                                    \
+    do {                                                                  \
+        double until_end = test_now() + test_timeout(60);                 \
+        while (!(cond) && test_now() < until_end) test_idle(two_turn(t)); \
+        CHECK(cond);                                                      \
     } while (0)
 
 struct scene {

@@ -177,7 +177,7 @@ TEST(an_operation_that_ends_early_is_let_go_once) {
                      WEFT_IN_PROGRESS);
             if (how == 0) weft_request_cancel(req);
             if (how == 2) CHECK(weft_ep_close(t.ep, WEFT_CLOSE_ABORT, NULL) >= 0);
-            double end = test_now() + test_timeout(20);
+            double end = test_now() + test_timeout(60);
             /* b stands still */
             while (!tallied.calls && test_now() < end) weft_worker_progress(t.a, 0);
             CHECK_EQ(tallied.calls, 1);

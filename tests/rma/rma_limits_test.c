@@ -40,7 +40,7 @@ static void turn(struct world *w) {
 }
 #define TURNS_UNTIL(w, cond)                               \
     do {                                                   \
-        double turns_end = test_now() + test_timeout(20);  \
+        double turns_end = test_now() + test_timeout(60);  \
         while (!(cond) && test_now() < turns_end) turn(w); \
         CHECK(cond);                                       \
     } while (0)

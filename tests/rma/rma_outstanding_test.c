@@ -74,6 +74,33 @@ TEST_EACH(what_was_cancelled_keeps_its_place_until_it_is_answered) {
     rma_down(&r);
 }
 
+/* The window is full, and so the next one waits, for which a link may need memory. */
+TEST_EACH(a_wait_for_a_place_that_finds_no_memory_ends_as_that_and_no_other_does) {
+    struct rma r;
+    weft_request_t *req[WINDOW];
+    struct tally done, last;
+    int lacked = 0;
+    up(&r, transport);
+    if (strcmp(transport, "self") != 0)
+        for (uint64_t k = 1; k < 8; k++) {
+            post_many(&r, SMALL_GET, &done, req);
+            CHECK_EQ(taken(&r), WINDOW);
+            last = (struct tally){0};
+            weft_op_t op = {.done = tally, .arg = &last};
+            weft__alloc_fail_at(k);
+            weft_status_t st = weft_get(r.t.ep, into[0], 64, rma_at(&r, 0), r.rkey, &op);
+            weft__alloc_fail_at(0);
+            CHECK(st == WEFT_IN_PROGRESS || st == WEFT_ERR_NO_MEMORY);
+            CHECK_EQ(last.calls, 0);
+            UNTIL(&r.t, done.calls == WINDOW && last.calls == (st == WEFT_IN_PROGRESS));
+            CHECK(done.status == 0 && (last.status == 0 || last.status == WEFT_ERR_NO_MEMORY));
+            lacked += st < 0 || last.status < 0;
+            UNTIL(&r.t, taken(&r) == 0);
+        }
+    CHECK(lacked > 0 || strcmp(transport, "self") == 0);
+    rma_down(&r);
+}
+
 /* Cancelled at any moment of its answer, a get's place is free again in the end. */
 TEST_EACH(a_place_comes_back_whenever_the_end_came) {
     struct rma r;
@@ -141,7 +168,7 @@ TEST(gets_that_are_refused_half_way_leave_their_places) {
                  WEFT_IN_PROGRESS);
     weft_worker_progress(r.t.a, 0);
     struct link *link = r.t.back->link;
-    for (double end = test_now() + test_timeout(20); link->rma_served < GETS && test_now() < end;)
+    for (double end = test_now() + test_timeout(60); link->rma_served < GETS && test_now() < end;)
         weft_worker_progress(r.t.b, 0);
     CHECK_EQ(link->rma_served, GETS);
     CHECK_EQ(weft_mem_revoke(r.mem, OP(&revoked)), WEFT_IN_PROGRESS); /* the lane has some of it */

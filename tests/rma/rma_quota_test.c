@@ -24,7 +24,7 @@ static void turn(struct party *p, size_t n) {
 }
 #define UNTIL_ALL(p, n, cond)                                 \
     do {                                                      \
-        double until_end = test_now() + test_timeout(20);     \
+        double until_end = test_now() + test_timeout(60);     \
         while (!(cond) && test_now() < until_end) turn(p, n); \
         CHECK(cond);                                          \
     } while (0)

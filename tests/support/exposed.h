@@ -84,7 +84,7 @@ static inline void cross(struct exposure_pair *p, size_t offset, size_t len) {
 /* Messages out of it until one was read in place; fails when none ever is. */
 static inline void until_in_flight(struct exposure_pair *p, weft_ep_t *ep) {
     uint64_t before = read_in_place(p);
-    double end = test_now() + test_timeout(20);
+    double end = test_now() + test_timeout(60);
     while (read_in_place(p) == before && test_now() < end) cross_by(p, ep, p->out, LARGE);
     CHECK(read_in_place(p) > before);
 }
@@ -102,7 +102,7 @@ static inline void small_came(weft_ep_t *ep, weft_am_t *am, void *arg) {
 }
 
 static inline void small_begin(struct two *t, struct small *s) {
-    *s = (struct small){.end = test_now() + test_timeout(20)};
+    *s = (struct small){.end = test_now() + test_timeout(60)};
     CHECK_EQ(weft_am_handler_set(t->b, 3, small_came, s), 0);
 }
 

@@ -219,7 +219,7 @@ static inline bool survive_both_came(const struct side sides[2]) {
 
 /* All that was sent comes, and was right; both endpoints live. */
 static inline void survive_settle(struct side sides[2], struct two *t) {
-    for (double end = test_now() + test_timeout(20); test_now() < end && !survive_both_came(sides);)
+    for (double end = test_now() + test_timeout(60); test_now() < end && !survive_both_came(sides);)
         survive_turn(sides, t);
     for (int i = 0; i < 2; i++)
         if (sides[i].wrong) printf("  side %d: %s\n", i, sides[i].what);

@@ -100,7 +100,7 @@ static inline void hub_turn(struct hub *h) {
 }
 #define HUB_UNTIL(h, cond)                                     \
     do {                                                       \
-        double until_end = test_now() + 20;                    \
+        double until_end = test_now() + test_timeout(60);      \
         while (!(cond) && test_now() < until_end) hub_turn(h); \
         CHECK(cond);                                           \
     } while (0)

@@ -94,7 +94,7 @@ static inline void child_start(struct child *c, void (*run)(int out, const void 
 static inline void child_dial(const struct child *c, struct side *s) {
     weft_ep_params_t params = {.on_ready = side_on_ready, .on_error = side_on_error, .arg = s};
     CHECK_EQ(weft_connect_address(s->worker, c->address, (size_t)c->len, &params, &s->ep), 0);
-    double end = test_now() + test_timeout(20);
+    double end = test_now() + test_timeout(60);
     while (!s->ready && test_now() < end) side_turn(s);
 }
 

@@ -80,7 +80,9 @@ static inline struct link *link_of(struct run *r, bool of_b) {
 static inline struct link *rail_of(weft_worker_t *worker, unsigned n) {
     for (struct list *l = worker->links.next; l != &worker->links; l = l->next) {
         struct link *link = list_of(l, struct link, of_worker);
-        if (link->more->main && link->core.fsm.state == LINK_UP && n-- == 0) return link;
+        if (link->role == LINK_RAIL && link->more->main && link->core.fsm.state == LINK_UP &&
+            n-- == 0)
+            return link;
     }
     return NULL;
 }

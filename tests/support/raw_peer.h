@@ -84,7 +84,7 @@ static inline void raw_turn(struct raw *r) {
 }
 #define RAW_UNTIL(r, cond)                                     \
     do {                                                       \
-        double until_end = test_now() + test_timeout(20);      \
+        double until_end = test_now() + test_timeout(60);      \
         while (!(cond) && test_now() < until_end) raw_turn(r); \
         CHECK(cond);                                           \
     } while (0)

@@ -69,7 +69,7 @@ static inline void cross_into(struct into_pair *p, size_t len, size_t offset) {
 /* Messages until the sender wrote one, or a part of it. */
 static inline void until_put_done(struct into_pair *p) {
     uint64_t before = put_done(p);
-    double end = test_now() + test_timeout(20);
+    double end = test_now() + test_timeout(60);
     while (put_done(p) == before && test_now() < end) cross_into(p, LARGE, 0);
     CHECK(put_done(p) > before);
 }
@@ -107,7 +107,7 @@ static inline void no_more_is_written(struct into_pair *p) {
 static inline struct split take_piece(struct into_pair *p, int *piece_p) {
     struct split helper;
     struct shm_iface *iface = (struct shm_iface *)p->l.t.b->iface[0];
-    double end = test_now() + test_timeout(20);
+    double end = test_now() + test_timeout(60);
     while (!iface->md->split_words && test_now() < end) weft_worker_progress(p->l.t.b, 1);
     CHECK_EQ(iface->md->split_words, 1);
     CHECK(split_init(&helper, weft__slot_table_copy_ctl(&iface->slot.place)->words,

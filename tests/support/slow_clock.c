@@ -144,6 +144,15 @@ EXPORT int pthread_cond_clockwait(pthread_cond_t *cond, pthread_mutex_t *mutex, 
     return NEXT(pthread_cond_clockwait)(cond, mutex, clock, &real);
 }
 
+/* Its clock is known to the condition alone. A time of day is far from any time since boot. */
+EXPORT int pthread_cond_timedwait(pthread_cond_t *cond, pthread_mutex_t *mutex,
+                                  const struct timespec *until) {
+    struct timespec day;
+    NEXT(clock_gettime)(CLOCK_REALTIME, &day);
+    bool is_of_day = until->tv_sec > day.tv_sec / 2;
+    return pthread_cond_clockwait(cond, mutex, is_of_day ? CLOCK_REALTIME : CLOCK_MONOTONIC, until);
+}
+
 /* ---- timers */
 
 /* One that a change of the time of day cancels has the time of day. */

@@ -44,7 +44,7 @@ static inline bool drive(struct pair *p) {
 }
 #define UNTIL_PAIR(p, cond)                                            \
     do {                                                               \
-        double until_end = test_now() + 60;                            \
+        double until_end = test_now() + test_timeout(60);              \
         while (!(cond) && test_now() < until_end) test_idle(drive(p)); \
         CHECK(cond);                                                   \
     } while (0)

@@ -35,7 +35,7 @@ static inline bool two_turn(struct two *t) {
 /* Drives both until `cond`; fails the test when it takes too long. */
 #define UNTIL(t, cond)                                                    \
     do {                                                                  \
-        double until_end = test_now() + test_timeout(20);                 \
+        double until_end = test_now() + test_timeout(60);                 \
         while (!(cond) && test_now() < until_end) test_idle(two_turn(t)); \
         CHECK(cond);                                                      \
     } while (0)

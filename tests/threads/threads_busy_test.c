@@ -106,7 +106,7 @@ static void one_sided(const struct user *u, uint64_t at, uint64_t i) {
 }
 
 static void message(struct user *u) {
-    double end = test_now() + test_timeout(20);
+    double end = test_now() + test_timeout(60);
     int before = u->answers;
     CHECK(weft_am_send(u->ep, ECHO, NULL, 0, &(weft_iov_t){buffer, sizeof buffer}, 1, NULL) >= 0);
     while (u->answers == before && test_now() < end) weft_worker_wait(u->worker, 100);

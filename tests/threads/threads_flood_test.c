@@ -140,14 +140,14 @@ static void others_are_served(struct flood *f) {
         struct tally fetched = {0}, got = {0};
         weft_status_t st =
             weft_atomic_fetch(p->to_b, WEFT_ATOMIC_ADD, 8, 1, 0, &old, at, p->key, OP(&fetched));
-        for (double end = test_now() + test_timeout(20);
+        for (double end = test_now() + test_timeout(60);
              st == WEFT_IN_PROGRESS && !fetched.calls && test_now() < end;)
             test_idle(weft_worker_progress(p->a, 0) > 0);
         CHECK(fetched.calls && fetched.status == WEFT_OK);
         if (!fetched.calls) return;
         CHECK_EQ(old, f->added++);
         st = weft_get(p->to_b, back, sizeof back, at, p->key, OP(&got));
-        for (double end = test_now() + test_timeout(20);
+        for (double end = test_now() + test_timeout(60);
              st == WEFT_IN_PROGRESS && !got.calls && test_now() < end;)
             test_idle(weft_worker_progress(p->a, 0) > 0);
         CHECK(got.calls && got.status == WEFT_OK);
@@ -305,7 +305,7 @@ static void sent_to_while_it_waits(const char *transport, const char *rings) {
     }
     usleep(
         (useconds_t)test_timeout(20000)); /* the thread has come to its end of room, and sleeps */
-    for (double end = test_now() + test_timeout(20); came < RETURNS && test_now() < end;)
+    for (double end = test_now() + test_timeout(60); came < RETURNS && test_now() < end;)
         test_idle(weft_worker_progress(f.c, 0) > 0);
     CHECK_EQ(came, RETURNS);
     CHECK_EQ(f.p.arrived, 0);

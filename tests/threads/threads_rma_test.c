@@ -88,7 +88,7 @@ TEST(a_fence_of_another_thread_stands_where_it_was_posted) {
     CHECK_EQ(pthread_create(&thread, NULL, put_elsewhere, &p), 0);
     pthread_join(thread, NULL);
     CHECK(all_posted);
-    for (double end = test_now() + 60; !placed[sizeof large] && test_now() < end;
+    for (double end = test_now() + test_timeout(60); !placed[sizeof large] && test_now() < end;
          weft_worker_progress(p.a, 1))
         weft_worker_progress(p.b, 1);
     CHECK(is_pattern(placed, sizeof large, 5));

@@ -70,7 +70,7 @@ static void submit_from_threads(const char *transport, bool thread, bool tagged)
                 CHECK(got[0] == i && got[1] == k);
             }
     } else if (thread) {
-        double end = test_now() + 60;
+        double end = test_now() + test_timeout(60);
         while (p.arrived < (int)(SENDERS * n) && test_now() < end) weft_worker_progress(p.a, 0);
     } else {
         UNTIL_PAIR(&p, p.arrived == (int)(SENDERS * n));
@@ -81,7 +81,7 @@ static void submit_from_threads(const char *transport, bool thread, bool tagged)
         CHECK(!why);
     }
     if (!tagged) CHECK(p.arrived == (int)(SENDERS * n) && p.disorder == 0);
-    double end = test_now() + 60;
+    double end = test_now() + test_timeout(60);
     for (unsigned i = 0; i < SENDERS; i++)
         while (s[i].completed < n && test_now() < end)
             thread ? weft_worker_progress(p.a, 0) : (drive(&p), 0);
@@ -330,7 +330,7 @@ static void echo_by_thread(const char *transport) {
     CHECK_EQ(weft_worker_close(p.b, NULL), WEFT_ERR_WRONG_THREAD);
     for (int i = 1; i <= 200; i++) {
         CHECK(weft_am_send(p.to_b, ECHO, NULL, 0, &(weft_iov_t){&i, sizeof i}, 1, NULL) >= 0);
-        double end = test_now() + 60;
+        double end = test_now() + test_timeout(60);
         while (p.arrived < i && test_now() < end) weft_worker_wait(p.a, 100);
         CHECK_EQ(p.arrived, i);
     }

@@ -52,7 +52,7 @@ test_a_redis_server_that_does_not_begin_is_named() {
     double "$doubles/redis-cli" <<<'[[ $1 != -s ]] # another server is at the port'
     double "$doubles/redis-server" <<<'echo "the port is taken"; exit 1'
     mkdir -p "$scratch/build/integrations/redis" && : >"$scratch/build/integrations/redis/weft_redis.so"
-    PATH=$doubles:$PATH timeout 60 bench/redis "$scratch/build" 0 0 >"$scratch/rows" 2>"$scratch/err" || code=$?
+    PATH=$doubles:$PATH timeout 200 bench/redis "$scratch/build" 0 0 >"$scratch/rows" 2>"$scratch/err" || code=$?
     expect code $code 1
     has errors "$(cat "$scratch/err")" '^redis: the server did not begin:'
     has errors "$(cat "$scratch/err")" '^the port is taken'

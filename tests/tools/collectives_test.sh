@@ -30,13 +30,13 @@ test_the_choice_is_shown_with_the_settings() {
 }
 
 test_what_is_measured_can_be_read() {
-    timeout 100 $perf --tune "$scratch/tuned" --test barrier --ranks 2 --seconds 0.001
+    timeout 600 $perf --tune "$scratch/tuned" --test barrier --ranks 2 --seconds 0.001
     has tuned "$(cat "$scratch/tuned")" '^barrier@2-2:-='
     has info "$(WEFT_COLL_TUNING=$scratch/tuned $info --collectives)" 'by the settings'
-    timeout 100 $perf --tune "$scratch/scan" --test scan --ranks 2 --seconds 0.001
+    timeout 600 $perf --tune "$scratch/scan" --test scan --ranks 2 --seconds 0.001
     has "a scan's choices" "$(cat "$scratch/scan")" '^scan@2-2:.*='
     # one way for all sizes, and none that only members of one size each would have
-    timeout 100 $perf --tune "$scratch/vform" --test allgatherv --ranks 2 --seconds 0.001
+    timeout 600 $perf --tune "$scratch/vform" --test allgatherv --ranks 2 --seconds 0.001
     has "a v-form's choice" "$(cat "$scratch/vform")" '^allgatherv@2-2=(ring|linear|hierarchy|single_copy) #'
 }
 

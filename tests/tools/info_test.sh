@@ -103,11 +103,11 @@ test_protocols_are_those_of_the_pair() {
         scheme=${at%%:*}
         uri=$(listen $at)
         trap 'kill $(cat "$scratch/pid")' EXIT
-        got=$(timeout 60 $info --protocols "$uri")
+        got=$(timeout 200 $info --protocols "$uri")
         has "$scheme" "$got" "^$uri: by $scheme to .*, worker [0-9a-f]{16}; 1 lane"
         has "$scheme" "$got" "^the peer's memory: $([ $scheme = tcp ] && echo message || echo by key: mapped where it was allocated)"
         expect "$scheme: tables" "$(grep '^protocols of' <<<"$got" | cut -d' ' -f3)" $scheme
-        timeout 60 $info --protocols --json "$uri" >"$scratch/pairs"
+        timeout 200 $info --protocols --json "$uri" >"$scratch/pairs"
         python3 - "$scratch/pairs" $scheme <<'PY'
 import json, sys
 info = json.load(open(sys.argv[1]))
@@ -123,8 +123,8 @@ PY
 test_an_address_where_noop_listens_is_notified() {
     export WEFT_CALIBRATION=off WEFT_SHM_DIRECTORY=$scratch
     for uri in tcp://127.0.0.1:1 shm://nobody none://1; do
-        expect "$uri" "$(exit_code timeout 60 $info --protocols $uri)" 1
-        expect "$uri" "$(exit_code timeout 60 $info --protocols --json $uri)" 1
+        expect "$uri" "$(exit_code timeout 200 $info --protocols $uri)" 1
+        expect "$uri" "$(exit_code timeout 200 $info --protocols --json $uri)" 1
         has "$uri" "$($info --protocols $uri 2>&1 >"$scratch/out")" "^weft-info: $uri: "
         expect "$uri: tables" "$(grep -c '^protocols of' "$scratch/out")" 0
     done

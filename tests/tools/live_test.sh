@@ -115,7 +115,7 @@ test_a_fifo_that_is_named_as_a_page_is_not_opened() {
     fake=$!
     trap 'kill $fake 2>/dev/null' EXIT
     wait_for is_named $fake /memfd:weft-live
-    expect code "$(exit_code timeout 60 $info --live $fake)" 1
+    expect code "$(exit_code timeout 200 $info --live $fake)" 1
 }
 
 is_named() {

@@ -2,6 +2,7 @@
 # weft-perf: every test gives a result that parses and makes sense. Its figures are the bench's affair.
 . tests/check.sh
 perf=$bin/tools/weft-perf
+export WEFT_CONNECT_TIMEOUT=60s # many processes poll, each when it has a core
 
 # check_json FILE TEST TRANSPORT MODE SIZES…
 check_json() {
@@ -30,7 +31,7 @@ check_notes() {
 
 # measure TEST TRANSPORT MODE SIZE SIZES…
 measure() {
-    timeout 60 $perf --test $1 --transport $2 --mode $3 --size $4 --seconds 0.02 --json >"$scratch/rows"
+    timeout 200 $perf --test $1 --transport $2 --mode $3 --size $4 --seconds 0.02 --json >"$scratch/rows"
     check_json "$scratch/rows" $1 $2 $3 "${@:5}"
 }
 
@@ -46,7 +47,7 @@ test_messages_out_of_either_memory() {
     local options
     for options in "--memory own" --fresh "--memory own --fresh"; do
         for test in am_lat tag_lat tag_bw; do
-            timeout 60 $perf --test $test --transport shm --size 64k --seconds 0.02 $options --json >"$scratch/rows"
+            timeout 200 $perf --test $test --transport shm --size 64k --seconds 0.02 $options --json >"$scratch/rows"
             check_json "$scratch/rows" $test shm poll 65536
         done
     done
@@ -60,7 +61,7 @@ test_messages_out_of_memory_of_the_cuda_driver() {
     double=$(cuda_double)
     for kind in cuda managed pinned; do
         for test in am_lat tag_bw stream_bw put_bw get_lat allreduce; do
-            LD_LIBRARY_PATH=$double timeout 60 $perf --test $test --size 8k --seconds 0.02 --memory $kind --json >"$scratch/rows"
+            LD_LIBRARY_PATH=$double timeout 200 $perf --test $test --size 8k --seconds 0.02 --memory $kind --json >"$scratch/rows"
             check_json "$scratch/rows" $test auto poll 8192
         done
     done
@@ -72,7 +73,7 @@ test_messages_out_of_memory_of_the_cuda_driver() {
 test_the_figures_of_device_memory() {
     local part
     for part in figures settings; do
-        LD_LIBRARY_PATH=$(cuda_double) timeout 100 $bin/tools/gpu-measure --quick $part "$scratch"
+        LD_LIBRARY_PATH=$(cuda_double) timeout 200 $bin/tools/gpu-measure --quick $part "$scratch"
     done
     python3 - "$scratch" <<'PY'
 import json, sys
@@ -131,7 +132,7 @@ test_large_messages() {
 
 test_one_at_a_time() {
     for test in tag_bw am_rate put_bw get_bw stream_bw; do
-        timeout 60 $perf --test $test --transport shm --size 64k --window 1 --seconds 0.02 --json >"$scratch/rows"
+        timeout 200 $perf --test $test --transport shm --size 64k --window 1 --seconds 0.02 --json >"$scratch/rows"
         check_json "$scratch/rows" $test shm poll 65536
     done
 }
@@ -152,7 +153,7 @@ test_waiting() {
 
 # many TEST TRANSPORT OPTIONS…
 many() {
-    timeout 60 $perf --test $1 --transport $2 --seconds 0.02 --json "${@:3}" >"$scratch/rows"
+    timeout 200 $perf --test $1 --transport $2 --seconds 0.02 --json "${@:3}" >"$scratch/rows"
     check_json "$scratch/rows" $1 $2 poll 0
 }
 
@@ -185,7 +186,7 @@ test_a_server_and_its_clients() {
 
 test_idle_clients() {
     for transport in shm tcp; do
-        timeout 60 $perf --test idle --transport $transport --count 8 --seconds 0.1 --json >"$scratch/rows"
+        timeout 200 $perf --test idle --transport $transport --count 8 --seconds 0.1 --json >"$scratch/rows"
         check_notes 'r["mode"] == "wait"' 'r["clients"] == 8' 'r["server_cpu_pct"] < 50'
     done
 }
@@ -203,7 +204,7 @@ test_collectives() {
 
 test_persistent_collectives() {
     for test in allreduce bcast barrier alltoall; do
-        timeout 60 $perf --test $test --persistent --ranks 3 --size 8 --seconds 0.02 --json >"$scratch/rows"
+        timeout 200 $perf --test $test --persistent --ranks 3 --size 8 --seconds 0.02 --json >"$scratch/rows"
         check_json "$scratch/rows" $test auto poll $([ $test = barrier ] && echo 0 || echo 8)
     done
     expect 'a persistent message' "$(exit_code $perf --test am_lat --persistent)" 2
@@ -215,18 +216,18 @@ test_collectives_of_what_was_just_written() {
     local test options
     for test in allreduce bcast allgather reduce gather scatter alltoall alltoallv reduce_scatter; do
         for options in "--size 8" "--size 13" "--size 64k" "--size 32 --persistent --mode wait"; do
-            timeout 60 $perf --test $test --fresh --ranks 3 --seconds 0.02 $options --json >"$scratch/rows"
+            timeout 200 $perf --test $test --fresh --ranks 3 --seconds 0.02 $options --json >"$scratch/rows"
             check_notes 'r["test"] == "'$test'"' 'r["p50_us"] > 0'
         done
     done
     for test in allgatherv gatherv scatterv reduce_scatterv scan exscan neighbor_alltoallv; do
         for options in "--size 13" "--size 64k --persistent --mode wait"; do
-            timeout 60 $perf --test $test --fresh --ranks 3 --seconds 0.01 $options --json >"$scratch/rows"
+            timeout 200 $perf --test $test --fresh --ranks 3 --seconds 0.01 $options --json >"$scratch/rows"
             check_notes 'r["test"] == "'$test'"' 'r["p50_us"] > 0'
         done
     done
     for options in "" --fresh; do
-        timeout 60 $perf --test bcast --ranks 1 --size 16m --seconds 0.02 $options --json >"$scratch/bcast$options"
+        timeout 200 $perf --test bcast --ranks 1 --size 16m --seconds 0.02 $options --json >"$scratch/bcast$options"
     done
     python3 -c 'import json, sys; kept, written = (json.load(open(f))["p50_us"] for f in sys.argv[1:]); assert written > 10 * kept, sys.argv' \
         "$scratch/bcast" "$scratch/bcast--fresh"
@@ -235,12 +236,12 @@ test_collectives_of_what_was_just_written() {
 }
 
 test_more_ranks_than_cores() {
-    timeout 60 $perf --test allreduce --ranks 5 --size 64 --seconds 0.05 --json >"$scratch/rows"
+    timeout 200 $perf --test allreduce --ranks 5 --size 64 --seconds 0.05 --json >"$scratch/rows"
     check_json "$scratch/rows" allreduce auto poll 64
 }
 
 test_a_sweep_is_drawn() {
-    timeout 60 $perf --test am_lat --size 1-64 --seconds 0.01 --plot "$scratch/sweep.svg" >"$scratch/table"
+    timeout 200 $perf --test am_lat --size 1-64 --seconds 0.01 --plot "$scratch/sweep.svg" >"$scratch/table"
     has 'the table' "$(cat "$scratch/table")" '^test +size'
     expect rows "$(grep -c '^am_lat ' "$scratch/table")" 7
     python3 -c "
@@ -252,10 +253,10 @@ assert len(svg.getElementsByTagName('circle')) == 14"
 test_both_sides_run_apart() {
     for uri in tcp://127.0.0.1:0 shm://perf-test-$$; do
         rm -f "$scratch/listener" # or the URI of the turn before would be read
-        timeout 60 $perf --listen $uri >"$scratch/listener" &
+        timeout 200 $perf --listen $uri >"$scratch/listener" &
         wait_for grep -q '^listening at' "$scratch/listener"
         uri=$(sed -n 's/^listening at //p' "$scratch/listener")
-        timeout 60 $perf --connect "$uri" --test am_lat --seconds 0.02 --json >"$scratch/rows"
+        timeout 200 $perf --connect "$uri" --test am_lat --seconds 0.02 --json >"$scratch/rows"
         check_json "$scratch/rows" am_lat "${uri%%:*}" poll 8
         wait $!
     done

@@ -32,7 +32,7 @@ calls_per_message() {
 calls_of_two_runs() {
     local seconds
     for seconds in 0.05 1; do
-        timeout 60 strace -f -c -o "$scratch/trace-$seconds" $perf --test am_lat --size 8 --seconds $seconds --json "$@" >"$scratch/row-$seconds"
+        timeout 200 strace -f -c -o "$scratch/trace-$seconds" $perf --test am_lat --size 8 --seconds $seconds --json "$@" >"$scratch/row-$seconds"
     done
     python3 - "$scratch" <<'PY'
 import json, sys

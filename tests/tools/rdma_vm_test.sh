@@ -23,7 +23,7 @@ EOF
 says() {
     local code=0
     emulator "$1"
-    PATH=$scratch/bin:$PATH timeout 60 tools/rdma-vm -b 3 true >"$scratch/said" 2>"$scratch/errors" || code=$?
+    PATH=$scratch/bin:$PATH timeout 200 tools/rdma-vm -b 3 true >"$scratch/said" 2>"$scratch/errors" || code=$?
     grep -qE 'is missing|no kernel' "$scratch/errors" && skip 'no emulated machine here'
     expect "after $1 that hang" "$code $(cat "$scratch/said")" "$2"
 }
@@ -44,7 +44,7 @@ test_its_end_waits_for_no_reader() {
     # It has read all, closed the pipe, and not ended yet.
     printf '#!/bin/bash\nPATH=${PATH#*:}\n[ $# = 0 ] || exec cat "$@"\ncat\nexec sleep 3 <&-\n' >"$scratch/bin/cat"
     chmod +x "$scratch/bin/cat"
-    PATH=$scratch/bin:$PATH timeout 60 tools/rdma-vm true >"$scratch/said" 2>"$scratch/errors" || code=$?
+    PATH=$scratch/bin:$PATH timeout 200 tools/rdma-vm true >"$scratch/said" 2>"$scratch/errors" || code=$?
     rm "$scratch/bin/cat"
     grep -qE 'is missing|no kernel' "$scratch/errors" && skip 'no emulated machine here'
     expect ends "$code $(cat "$scratch/said")" '3 hello'

@@ -7,7 +7,7 @@ tools=$bin/tools
 # refused CODE LINE COMMAND…: the first line of its standard error matches LINE
 refused() {
     local code=0
-    timeout 60 "${@:3}" >"$scratch/out" 2>"$scratch/err" </dev/null || code=$?
+    timeout 200 "${@:3}" >"$scratch/out" 2>"$scratch/err" </dev/null || code=$?
     expect "${*:3}: code" "$code" "$1"
     has "${*:3}" "$(head -1 "$scratch/err")" "$2"
 }
@@ -70,7 +70,7 @@ unwritten() {
     local code to
     for to in '>/dev/full' '>&-'; do
         code=0
-        bash -c "exec \"\$@\" $to" bash timeout 60 "${@:2}" 2>"$scratch/err" </dev/null || code=$?
+        bash -c "exec \"\$@\" $to" bash timeout 200 "${@:2}" 2>"$scratch/err" </dev/null || code=$?
         expect "${*:2} $to: code" "$code" "$1"
         has "${*:2} $to" "$(cat "$scratch/err")" '(No space left on device|Bad file descriptor|not all was written)'
     done

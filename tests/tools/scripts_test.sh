@@ -8,7 +8,7 @@ scripts() { grep -lE '^#!.*(bash|python3)$' tools/* bench/* 2>/dev/null | grep -
 # asked CODE SCRIPT ARGUMENT…: from another folder, as where it is found by a path
 asked() {
     local code=0
-    (cd "$scratch" && timeout 60 "$root/$2" "${@:3}" >out 2>err </dev/null) || code=$?
+    (cd "$scratch" && timeout 200 "$root/$2" "${@:3}" >out 2>err </dev/null) || code=$?
     expect "${*:2}: code" "$code" "$1"
 }
 root=$PWD
@@ -67,7 +67,11 @@ while not os.path.exists(begun):
 os.killpg(shell.pid, signal.SIGINT)
 said, _ = shell.communicate()
 with open(begun) as pid:
-    print(shell.returncode, said.strip() or "-", os.path.exists("/proc/" + pid.read().strip()))
+    command = "/proc/" + pid.read().strip()
+until = time.monotonic() + 20  # it was told to end, and does so when it has a core
+while os.path.exists(command) and time.monotonic() < until:
+    time.sleep(0.02)
+print(shell.returncode, said.strip() or "-", os.path.exists(command))
 os.unlink(begun)
 EOF
 }

@@ -137,7 +137,7 @@ static int run_filtered(unsigned refused) {
     if (child == 0) {
         struct sigaction action = {.sa_sigaction = on_refused, .sa_flags = SA_SIGINFO};
         sigaction(SIGSYS, &action, NULL);
-        alarm(60);
+        alarm((unsigned)test_timeout(60));
         if (!filter_calls(true, refused)) _exit(NO_FILTERS);
         if (setjmp(test_out) == 0) work();
         fflush(stdout);
@@ -164,7 +164,7 @@ static int run_program(const char *command) {
     fflush(stdout);
     pid_t child = fork();
     if (child == 0) {
-        alarm(60);
+        alarm((unsigned)test_timeout(60));
         setenv("ASAN_OPTIONS", "detect_leaks=0", 1); /* it would trace this process */
         if (!filter_calls(false, SECCOMP_RET_KILL_PROCESS)) _exit(NO_FILTERS);
         execl("/bin/sh", "sh", "-c", command, (char *)NULL);

@@ -19,7 +19,7 @@ top=$(cat "$text/one" "$text/two" "$text/deeper/three" | LC_ALL=C tr 'A-Z' 'a-z'
 
 # count_with N OPTIONS…
 count_with() {
-    timeout 60 $run -n $1 --timeout 50 --plain "$count" "${@:2}" "$text"
+    timeout 200 $run -n $1 --timeout 50 --plain "$count" "${@:2}" "$text"
 }
 
 test_the_top_is_right() {
@@ -54,12 +54,12 @@ test_a_miscount_is_found() {
 }
 
 test_it_starts_its_own_processes() {
-    has output "$(timeout 60 "$count" -n 2 "$text")" 'by 2 processes'
+    has output "$(timeout 200 "$count" -n 2 "$text")" 'by 2 processes'
 }
 
 test_a_missing_file_is_notified() {
     code=0
-    timeout 60 "$count" "$text/no-such" >/dev/null 2>"$scratch/err" || code=$?
+    timeout 200 "$count" "$text/no-such" >/dev/null 2>"$scratch/err" || code=$?
     expect code $code 1
     has errors "$(cat "$scratch/err")" 'no-such'
 }
@@ -70,7 +70,7 @@ test_a_folder_that_cannot_be_read_is_notified() {
     name=$(printf '%0250d' 0)
     mkdir "$scratch/deep"
     (cd "$scratch/deep" && echo here >file && for _ in $(seq 20); do mkdir "$name" && cd "$name"; done)
-    timeout 60 "$count" "$scratch/deep" >/dev/null 2>"$scratch/err" || code=$?
+    timeout 200 "$count" "$scratch/deep" >/dev/null 2>"$scratch/err" || code=$?
     expect code $code 1
     has errors "$(cut -c 1-100 "$scratch/err")" '/deep/0000'
     has errors "$(cat "$scratch/err")" ': File name too long$'

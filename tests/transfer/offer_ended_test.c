@@ -101,7 +101,7 @@ static bool is_read_in_place(const struct stopped *s) {
 
 /* Rounds, until the memory is mapped where it is going to be. */
 static void warm_up(struct stopped *s) {
-    double end = test_now() + test_timeout(20);
+    double end = test_now() + test_timeout(60);
     while (!is_read_in_place(s) && test_now() < end) {
         post(s);
         UNTIL(&s->t, calls(s->sent) == N && calls(s->received) == N);
@@ -110,7 +110,7 @@ static void warm_up(struct stopped *s) {
 }
 
 static void until_declared_dead(struct stopped *s) {
-    double end = test_now() + test_timeout(20);
+    double end = test_now() + test_timeout(60);
     while ((!s->t.errors || calls(s->sent) < N) && test_now() < end) weft_worker_wait(s->t.a, 10);
     CHECK_EQ(s->t.errors, 1);
     CHECK_EQ(calls(s->sent), N);
@@ -132,7 +132,7 @@ static void stops_and_goes_on(const struct way *way) {
     for (int i = 0; i < way->turns; i++) weft_worker_progress(s.t.b, 0);
     until_declared_dead(&s);
     memset(s.out, OTHER, N * way->len); /* it is the program's again */
-    double end = test_now() + test_timeout(20);
+    double end = test_now() + test_timeout(60);
     while (!s.t.back_errors && test_now() < end) weft_worker_progress(s.t.b, 0);
     CHECK_EQ(s.t.back_errors, 1);
     check_received(&s);

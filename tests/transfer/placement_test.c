@@ -54,7 +54,7 @@ TEST(a_deadline_ends_a_receive_while_it_places_and_the_sender_stands_still) {
     two_up(&t, "tcp");
     post(&t, &r, 1, 30, &sent);
     UNTIL(&t, r.calls || (r.request->placement != 0 && r.request->offset > 0));
-    double end = test_now() + test_timeout(20);
+    double end = test_now() + test_timeout(60);
     while (!r.calls && test_now() < end) weft_worker_progress(t.b, 0);
     CHECK(r.calls);
     UNTIL(&t, sent.calls);
@@ -150,7 +150,7 @@ TEST(a_region_that_is_taken_back_while_a_put_places_is_free_although_the_sender_
                     (unsigned char)p.target[64] == (unsigned char)from[64]);
     weft_status_t st = weft_mem_revoke(p.mem, OP(&revoked));
     CHECK(st == WEFT_OK || st == WEFT_IN_PROGRESS);
-    double end = test_now() + test_timeout(20);
+    double end = test_now() + test_timeout(60);
     while (st == WEFT_IN_PROGRESS && !revoked.calls && test_now() < end)
         weft_worker_progress(p.t.b, 0);
     CHECK(st == WEFT_OK || revoked.calls);

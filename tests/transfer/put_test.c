@@ -171,7 +171,7 @@ TEST(a_receiver_that_is_away_finds_it_written) {
     struct tally sent, received;
     begin(&p, 0, 0, &sent, &received);
     uint64_t before = put_done(&p), puts = asked(&p);
-    double end = test_now() + test_timeout(20);
+    double end = test_now() + test_timeout(60);
     while (asked(&p) == puts && test_now() < end) weft_worker_progress(p.l.t.b, 0);
     for (int i = 0; i < 100; i++) weft_worker_progress(p.l.t.a, 0);
     CHECK_EQ(put_done(&p), before + LEN);
@@ -209,7 +209,7 @@ static void end_without_the_sender(struct into_pair *p, int turns, bool deadline
     weft_worker_progress(p->l.t.b, 0);
     for (int i = 0; i < turns; i++) weft_worker_progress(p->l.t.a, 0);
     if (!deadline) weft_request_cancel(receive);
-    double end = test_now() + test_timeout(20);
+    double end = test_now() + test_timeout(60);
     while (!received.calls && test_now() < end) weft_worker_progress(p->l.t.b, 0);
     CHECK_EQ(received.calls, 1);
     CHECK(received.status == WEFT_OK ||
@@ -426,7 +426,7 @@ TEST(either_worker_may_be_destroyed_under_it) {
         weft_worker_t **which = turns % 2 ? &p.l.t.a : &p.l.t.b;
         weft_worker_destroy(*which);
         *which = NULL;
-        double end = test_now() + test_timeout(20);
+        double end = test_now() + test_timeout(60);
         while (!(turns % 2 ? received.calls : sent.calls) && test_now() < end) two_turn(&p.l.t);
         CHECK(sent.calls == 1 && received.calls == 1);
         into_down(&p);

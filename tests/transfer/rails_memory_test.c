@@ -116,6 +116,8 @@ static uint64_t bytes_out(const char *name) {
 static void over_two_nets(int a_ns, int b_ns) {
     const weft_setting_t settings[] = {{"link.rails", "2"},
                                        {"tcp.insecure", "yes"},
+                                       /* interfaces that are new lose a first packet */
+                                       {"connect.timeout", "60s"},
                                        {"tcp.bind", "10.77.1.2"},
                                        {"tcp.rails", "weft_b2"}};
     struct run r = {.out = malloc(LARGE), .in = malloc(LARGE)};
@@ -130,7 +132,7 @@ static void over_two_nets(int a_ns, int b_ns) {
     CHECK_EQ(setns(b_ns, CLONE_NEWNET), 0);
     net_set_up("weft_b1", "10.77.1.2");
     net_set_up("weft_b2", "10.77.2.2");
-    CHECK_EQ(weft_context_create(&(weft_context_params_t){.settings = settings, .n_settings = 4},
+    CHECK_EQ(weft_context_create(&(weft_context_params_t){.settings = settings, .n_settings = 5},
                                  &there),
              0);
     weft_worker_params_t params = {.transports = "tcp",
@@ -141,7 +143,7 @@ static void over_two_nets(int a_ns, int b_ns) {
     CHECK_EQ(weft_worker_address(r.two.b, address, &len), 0);
 
     CHECK_EQ(setns(a_ns, CLONE_NEWNET), 0);
-    CHECK_EQ(weft_context_create(&(weft_context_params_t){.settings = settings, .n_settings = 2},
+    CHECK_EQ(weft_context_create(&(weft_context_params_t){.settings = settings, .n_settings = 3},
                                  &r.two.context),
              0);
     CHECK_EQ(weft_worker_create(r.two.context, &params, &r.two.a), 0);

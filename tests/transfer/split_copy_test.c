@@ -43,7 +43,7 @@ TEST(memory_that_is_exposed_for_reading_is_exposed_for_writing_when_that_is_want
     struct into_pair p;
     char *elsewhere = malloc(LARGE);
     into_up(&p, 1, RIGHTS);
-    double end = test_now() + test_timeout(20);
+    double end = test_now() + test_timeout(60);
     /* it is sent out of */
     while (weft_worker_count(p.l.t.a, "protocol.get") == 0 && test_now() < end) {
         struct tally sent = {0}, received = {0};
@@ -80,7 +80,7 @@ TEST(a_sender_that_is_away_is_not_waited_for) {
     until_put_done(&p);
     uint64_t before = put_done(&p);
     post(&p, LEN, 0, &sent, &received);
-    double end = test_now() + test_timeout(20);
+    double end = test_now() + test_timeout(60);
     while (!received.calls && test_now() < end) weft_worker_progress(p.l.t.b, 0);
     CHECK(received.calls == 1 && received.status == WEFT_OK && sent.calls == 0);
     check_room(&p, LEN, 0);
@@ -215,7 +215,7 @@ static struct weft_request *until_both_are_at_it(struct into_pair *p, struct tal
     begin(p, 1, 0, sent, received);
     uint64_t before = put_done(p);
     for (int i = 0; i < 2; i++) weft_worker_progress(p->l.t.b, 0);
-    double end = test_now() + test_timeout(20);
+    double end = test_now() + test_timeout(60);
     while (put_done(p) == before && test_now() < end) weft_worker_progress(p->l.t.a, 0);
     CHECK(put_done(p) > before && put_done(p) - before < LEN / 4 && sent->calls == 0);
     return list_of(p->l.t.back->requests.next, struct weft_request, of_ep);
@@ -228,7 +228,7 @@ TEST(a_reader_that_sends_fin_early_gets_no_more_put_done) {
     struct tally sent, received;
     const struct weft_request *reads = until_both_are_at_it(&p, &sent, &received);
     weft__offer_fin(p.l.t.back->link, reads->peer_id, WEFT_OK);
-    double end = test_now() + test_timeout(20);
+    double end = test_now() + test_timeout(60);
     while (!sent.calls && test_now() < end) weft_worker_progress(p.l.t.a, 0);
     CHECK(sent.calls == 1 && sent.status == WEFT_OK);
     uint64_t until = put_done(&p);
@@ -264,7 +264,7 @@ static void player_open(struct side *s) {
 /* As an event loop does, without another poller. */
 static void doze(const struct side *s) {
     struct pollfd p = {.fd = weft_worker_fd(s->worker), .events = POLLIN};
-    CHECK(poll(&p, 1, 20000) == 1);
+    CHECK(poll(&p, 1, (int)test_timeout(20000)) == 1);
 }
 
 /* Each sends the other a message of every length, and checks what it gets against what the other

@@ -29,7 +29,7 @@ static void a_message_wakes_a_sleeper(const struct subject *s) {
         CHECK(post(p.a.lane, &spec, &c.completion) >= 0);
         if (p.reactor_a != p.reactor_b) weft__reactor_progress(p.reactor_a, 0);
         CHECK(readable(fd, (int)test_timeout(20000)));
-        double give_up = test_now() + test_timeout(20);
+        double give_up = test_now() + test_timeout(60);
         while (p.b.n_messages == i && test_now() < give_up) {
             CHECK(readable(fd, (int)test_timeout(20000)));
             weft__reactor_progress(p.reactor_b, 0);
@@ -55,7 +55,7 @@ static void space_wakes_a_sleeper(const struct subject *s) {
     struct stream stream = {.from = &p.a, .spec = bcopy_spec, .until = 5000};
     stream_start(&stream);
     CHECK_EQ(stream.waits, 1);
-    double give_up = test_now() + test_timeout(20);
+    double give_up = test_now() + test_timeout(60);
     while (e.next < 5000 && test_now() < give_up) {
         weft__reactor_progress(p.reactor_b, 0);
         if (readable(fd, 0)) weft__reactor_progress(p.reactor_a, 0);

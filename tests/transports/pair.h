@@ -5,7 +5,7 @@
  *     pair_open(&p, &weft__transport_tcp, 0);      contexts, reactors, ifaces
  *     pair_connect(&p);                            p.a dialed, p.b accepted; both may send
  *     lane_ops … p.a.lane …
- *     CHECK(pair_until(&p, p.b.n_messages == 1));  drives both until it holds, 5 s at the most
+ *     CHECK(pair_until(&p, p.b.n_messages == 1));  drives both until it holds, a minute at the most
  *     pair_close(&p);                              everything is closed, and nothing is left
  *
  * What arrives is kept in end->messages, in order, unless end->on_message is set.
@@ -142,7 +142,7 @@ static inline void pair_turn(struct pair *p) {
 /* Drives both until `cond` holds; its value. */
 #define pair_until(p, cond)                                                    \
     ({                                                                         \
-        double pair_end_ = test_now() + test_timeout(20);                      \
+        double pair_end_ = test_now() + test_timeout(60);                      \
         bool pair_held_;                                                       \
         while (!(pair_held_ = (cond)) && test_now() < pair_end_) pair_turn(p); \
         pair_held_;                                                            \

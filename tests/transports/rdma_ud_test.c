@@ -344,7 +344,7 @@ TEST(a_queue_pair_that_breaks_is_raised_again_and_nothing_is_lost) {
     pair_connect(&p);
     p.b.on_message = in_order;
     p.b.arg = &next;
-    double give_up = test_now() + 30;
+    double give_up = test_now() + test_timeout(30);
     while (next < ALL && test_now() < give_up) {
         if (next / EACH >= ruined) ruin(below(ruined++ % 2 ? p.iface_a : p.iface_b));
         while (sent < ALL && sent < next + EACH && send_msg(&p.a, sent) == WEFT_OK) sent++;
@@ -380,7 +380,7 @@ TEST(a_thousand_lanes_of_one_queue_pair_do_not_mix) {
     for (int i = 0; i < THOUSAND; i++) CHECK_EQ(next[i], 3);
     for (int i = 0; i < THOUSAND; i++) a[i].lane->ops->close(a[i].lane, true);
     int closed = 0;
-    double give_up = test_now() + 20;
+    double give_up = test_now() + test_timeout(60);
     while (closed < THOUSAND && test_now() < give_up) {
         pair_turn(&p);
         for (closed = 0; closed < THOUSAND && a[closed].n_closed; closed++) continue;

@@ -19,7 +19,7 @@ static void close_with_no_room(const char *rings, bool flush) {
     struct world w;
     begin_full(&w, rings);
     w.p.a.lane->ops->close(w.p.a.lane, flush);
-    for (double over = test_now() + test_timeout(20); !w.p.a.n_closed && test_now() < over;
+    for (double over = test_now() + test_timeout(60); !w.p.a.n_closed && test_now() < over;
          usleep(100))
         weft__reactor_progress(w.p.reactor_a, 0);
     CHECK_EQ(w.p.a.n_closed, 1);

@@ -258,7 +258,7 @@ TEST(memory_that_could_end_in_a_fault_is_not_mapped) {
         begin(&w);
         struct lane_key *key = ask(&w, &w.p.a);
         send_grant(&w.p.b, 1, SHM_WAY_MAP, cases[i].offset, cases[i].fds, cases[i].n);
-        double give_up = test_now() + 20;
+        double give_up = test_now() + test_timeout(60);
         while (strcmp(key->how, "asked for") == 0 && !w.p.a.n_down && test_now() < give_up)
             weft__reactor_progress(w.p.reactor_a, 0);
         CHECK_EQ(w.p.a.n_down, cases[i].ends);
@@ -281,7 +281,7 @@ TEST(a_way_that_was_not_asked_for_is_not_taken) {
     weft__shm_key_encode(SHM_WAY_MAP, w.packed);
     struct lane_key *key = ask(&w, &w.p.a);
     send_grant(&w.p.b, 1, SHM_WAY_VM, 0, NULL, 0);
-    double give_up = test_now() + 20;
+    double give_up = test_now() + test_timeout(60);
     while (!w.p.a.n_down && key->status != WEFT_OK && test_now() < give_up)
         weft__reactor_progress(w.p.reactor_a, 0);
     CHECK_EQ(w.p.a.n_down, 1);

@@ -212,7 +212,7 @@ TEST(sixty_four_senders_and_a_slow_receiver_lose_nothing_and_keep_each_order) {
         b[i].arg = &expects[i];
     }
     for (int i = 0; i < MANY; i++) stream_start(&streams[i], a[i].lane, EACH);
-    double give_up = test_now() + 20;
+    double give_up = test_now() + test_timeout(60);
     for (uint64_t arrived = 0; arrived < (uint64_t)MANY * EACH && test_now() < give_up;) {
         weft__reactor_progress(p[0].reactor_b, 100); /* fewer than come */
         for (int i = 0; i < MANY; i++) weft__reactor_progress(p[i].reactor_a, 0);
@@ -360,7 +360,7 @@ TEST(what_a_hanging_peer_has_not_read_is_not_written_over) {
     for (uint64_t i = 0; i < 5; i++)
         CHECK_EQ(a.lane->ops->am_short(a.lane, 1, i, "left", 4), WEFT_OK);
     a.lane->ops->close(a.lane, true);
-    for (double give_up = test_now() + 20; !a.n_closed && test_now() < give_up;)
+    for (double give_up = test_now() + test_timeout(60); !a.n_closed && test_now() < give_up;)
         weft__reactor_progress(p.reactor_a, 0);
     CHECK_EQ(a.n_closed, 1);
     stream_start(&goes, p.a.lane, 40);

@@ -67,7 +67,7 @@ static inline void peer_open(struct peer *peer, void (*work)(struct pair *p, voi
     }
     half_open(&peer->p, peer->directory, 0xd2, "300ms");
     struct lane *lane = NULL;
-    double give_up = test_now() + 20;
+    double give_up = test_now() + test_timeout(60);
     while (peer->p.iface_a->ops->connect_uri(peer->p.iface_a, "peer", &lane) != WEFT_OK &&
            test_now() < give_up)
         usleep(500);

@@ -96,7 +96,7 @@ TEST(a_sleeper_is_woken_by_the_death_of_its_peer) {
     int fd = weft__reactor_fd(peer.p.reactor_a);
     CHECK(pair_until(&peer.p, got > 10));
     kill(peer.pid, SIGKILL);
-    double give_up = test_now() + 20;
+    double give_up = test_now() + test_timeout(60);
     while (peer.p.a.n_down == 0 && test_now() < give_up && readable(fd, 20000))
         weft__reactor_progress(peer.p.reactor_a, 0);
     CHECK_EQ(peer.p.a.down, WEFT_ERR_PEER_FAILED);
@@ -212,7 +212,7 @@ TEST(a_hundred_thousand_messages_race_through_the_arm_window) {
         while (a->lane->ops->am_short(a->lane, 2, number, "", 0) != WEFT_OK) {
         }
         sent++;
-        double give_up = test_now() + 20;
+        double give_up = test_now() + test_timeout(60);
         for (unsigned n = 1; e.last != number; n++) {
             weft__reactor_progress(peer.p.reactor_a, 0);
             if (n % 4096 == 0) {
@@ -294,7 +294,7 @@ TEST(between_pollers_there_is_no_signal) {
     a->arg = &e;
     for (uint64_t i = 1; i <= 5000; i++) {
         CHECK_EQ(a->lane->ops->am_short(a->lane, 2, i, "", 0), WEFT_OK);
-        double give_up = test_now() + 20;
+        double give_up = test_now() + test_timeout(60);
         while (e.last != i && test_now() < give_up) weft__reactor_progress(peer.p.reactor_a, 0);
         CHECK_EQ(e.last, i);
     }

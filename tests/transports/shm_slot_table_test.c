@@ -137,7 +137,7 @@ TEST(a_worker_that_ends_without_its_peers_answer_leaves_its_place_poisoned) {
         pair_connect(&p);
         uint32_t place = ((struct shm_iface *)p.iface_a)->slot.place.index;
         p.a.lane->ops->close(p.a.lane, true);
-        double end = test_now() + 20;
+        double end = test_now() + test_timeout(60);
         while (test_now() < end &&
                !(p.a.n_closed && (!answers || ((struct shm_iface *)p.iface_a)->table.n == 0))) {
             weft__reactor_progress(p.reactor_a, 0);

@@ -47,7 +47,7 @@ struct victim {
 /* As pair_until, without a pause between turns: there are thousands of connections here. */
 #define spin_until(v, cond)                                      \
     ({                                                           \
-        double spin_end_ = test_now() + 10;                      \
+        double spin_end_ = test_now() + test_timeout(10);        \
         bool spin_held_;                                         \
         while (!(spin_held_ = (cond)) && test_now() < spin_end_) \
             weft__reactor_progress((v)->p.reactor_a, 0);         \

@@ -42,7 +42,7 @@ static void gone(weft_status_t status, void *arg) {
     worker = NULL;
 }
 static void close_worker(void) {
-    double end = test_now() + test_timeout(20);
+    double end = test_now() + test_timeout(60);
     CHECK_EQ(weft_worker_close(worker, &(weft_op_t){.done = gone}), WEFT_IN_PROGRESS);
     while (worker && test_now() < end) weft_worker_progress(worker, 0);
     CHECK(!worker);
@@ -62,7 +62,7 @@ static void serve_as_a_service(int sent, const char *transport, const char *uri)
     if (apart && open_worker(transport) && weft_listen(worker, uri, NULL, &listener) == WEFT_OK)
         snprintf(line, sizeof line, "%s", weft_listener_uri(listener));
     if (write(sent, line, sizeof line) != sizeof line || !*line) _exit(1);
-    double end = test_now() + test_timeout(20);
+    double end = test_now() + test_timeout(60);
     while (test_now() < end) weft_worker_wait(worker, 100);
     _exit(0);
 }
@@ -87,7 +87,7 @@ static void meet_a_service(const char *transport, const char *uri) {
     weft_ep_t *ep;
     weft_ep_params_t params = {.on_ready = on_ready, .on_error = on_error};
     weft_status_t st = opened ? weft_connect(worker, where, &params, &ep) : WEFT_ERR_IO;
-    double end = test_now() + test_timeout(20);
+    double end = test_now() + test_timeout(60);
     while (st == WEFT_OK && !ready && !errors && test_now() < end) weft_worker_progress(worker, 0);
     unsetenv("XDG_RUNTIME_DIR");
     if (opened) close_worker();

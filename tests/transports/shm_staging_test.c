@@ -1,0 +1,159 @@
+/* Staging memory for large messages: receivers that take nothing leave some for the others. */
+#include "pair.h"
+#include <transports/shm/lane/shm.h>
+
+enum { N_LANES = 8 };
+static uint8_t bytes[100000];
+
+/* Lanes from one worker to others. Only the reactors that a test drives take anything. */
+struct fan {
+    struct pair p[N_LANES];
+    struct end from[N_LANES], to[N_LANES];
+    size_t came[N_LANES]; /* messages */
+};
+
+static struct shm_iface *sender(const struct fan *f) {
+    return (struct shm_iface *)f->p[0].iface_a;
+}
+
+static const struct mail_tx *tx_of(const struct fan *f, int i) {
+    return &((struct shm_lane *)f->from[i].lane)->mail.tx;
+}
+
+static void count(struct end *end, uint8_t id, const void *data, size_t len) {
+    CHECK(((const uint8_t *)data)[0] == 5 && ((const uint8_t *)data)[len - 1] == 5);
+    ++*(size_t *)end->arg;
+}
+
+static void fan_open(struct fan *f, const char *rings, const char *staging) {
+    memset(f, 0, sizeof *f);
+    memset(bytes, 5, sizeof bytes);
+    pair_open_with(&f->p[0], &weft__transport_shm, 0,
+                   (weft_setting_t[]){{"shm.rings", rings}, {"shm.staging", staging}}, 2);
+    for (int i = 0; i < N_LANES; i++) {
+        struct pair *p = &f->p[i];
+        if (i) {
+            *p = f->p[0];
+            CHECK_EQ(weft__reactor_create(p->context, &(struct reactor_params){0}, &p->reactor_b),
+                     WEFT_OK);
+            CHECK_EQ(pair_iface(&f->p[0], p->reactor_b, 0xc0 + (uint64_t)i, &p->iface_b), WEFT_OK);
+        }
+        f->to[i].on_message = count;
+        f->to[i].arg = &f->came[i];
+        CHECK_EQ(pair_dial(p, &f->from[i], &f->to[i]), WEFT_OK);
+        f->p[0].next_accepted = &f->to[i]; /* the first pair owns every iface */
+        CHECK(pair_until(p, f->from[i].n_open && f->to[i].n_open));
+    }
+}
+
+static void fan_close(struct fan *f) {
+    for (int i = 0; i < N_LANES; i++) {
+        pair_end_close(&f->from[i], true);
+        pair_end_close(&f->to[i], true);
+        if (i == 0) continue;
+        f->p[i].iface_b->ops->close(f->p[i].iface_b);
+        weft__reactor_progress(f->p[i].reactor_b, 0);
+        weft__reactor_destroy(f->p[i].reactor_b);
+    }
+    pair_close(&f->p[0]);
+}
+
+static weft_status_t send(struct fan *f, int i, size_t len) {
+    struct lane *lane = f->from[i].lane;
+    struct lane_zcopy msg = {.iov = &(weft_iov_t){bytes, len}, .n_iov = 1};
+    return lane->ops->am_zcopy(lane, 1, &msg, NULL);
+}
+
+/* Sends until there is no room. Returns the number of messages. */
+static size_t fill(struct fan *f, int i, size_t len) {
+    weft_status_t st;
+    size_t n = 0;
+    while ((st = send(f, i, len)) == WEFT_OK) n++;
+    CHECK_EQ(st, WEFT_NO_RESOURCE);
+    return n;
+}
+
+/* Sends `n` messages to a receiver that takes them. */
+static void goes(struct fan *f, int i, size_t len, size_t n) {
+    size_t sent = 0, before = f->came[i];
+    CHECK(pair_until(&f->p[i], ({
+        if (sent < n && send(f, i, len) == WEFT_OK) sent++;
+        f->came[i] - before == n;
+    })));
+}
+
+/* What is under way is taken in the end, and every chunk returns. */
+static void all_returns(struct fan *f) {
+    for (int i = 0; i < N_LANES; i++)
+        CHECK(pair_until(&f->p[i], f->from[i].lane->ops->buffer->all_taken(f->from[i].lane)));
+    for (int i = 0; i < N_LANES; i++) CHECK_EQ(tx_of(f, i)->n_staged + tx_of(f, i)->n_chunks, 0);
+    struct shm_staging *staging = &sender(f)->staging;
+    CHECK_EQ(staging->n_free + (staging->open_chunk >= 0), staging->n_chunks);
+}
+
+/* By the mailbox, and by rings. */
+#define TEST_WAYS(name)                  \
+    static void name(const char *rings); \
+    TEST(name##_by_mailbox) {            \
+        name("0");                       \
+    }                                    \
+    TEST(name##_by_ring) {               \
+        name("64");                      \
+    }                                    \
+    static void name(const char *rings)
+
+TEST_WAYS(messages_to_some_that_take_nothing_hold_up_no_one_else) {
+    struct fan f;
+    fan_open(&f, rings, "4m");
+    for (int i = 0; i < 5; i++) {
+        CHECK(fill(&f, i, sizeof bytes) > 0);
+        goes(&f, 6, sizeof bytes, 50);
+    }
+    for (int i = 0; i < 5; i++) CHECK_EQ(f.came[i], 0);
+    all_returns(&f);
+    fan_close(&f);
+}
+
+/* Each chunk that the others fill gets a few bytes for the one that takes nothing. */
+TEST_WAYS(short_ones_in_between_do_not_hold_every_chunk) {
+    struct fan f;
+    fan_open(&f, rings, "4m");
+    for (int n = 0; n < 40; n++) {
+        (void)send(&f, 0, SHM_BCOPY_MAX + 1);
+        goes(&f, 1, sizeof bytes, 3);
+    }
+    const struct shm_staging *staging = &sender(&f)->staging;
+    CHECK(2 * tx_of(&f, 0)->n_chunks <= staging->n_chunks);
+    CHECK(tx_of(&f, 0)->n_staged >= tx_of(&f, 0)->n_chunks);
+    all_returns(&f);
+    fan_close(&f);
+}
+
+/* Its receivers have passed all, but the sender has not looked. */
+TEST_WAYS(what_others_have_passed_does_not_count_as_held) {
+    struct fan f;
+    fan_open(&f, rings, "4m");
+    size_t alone = fill(&f, 0, sizeof bytes);
+    all_returns(&f);
+    for (int i = 1; i < 5; i++) (void)fill(&f, i, sizeof bytes);
+    for (int i = 1; i < 5; i++)
+        for (int turns = 0; turns < 100; turns++) weft__reactor_progress(f.p[i].reactor_b, 0);
+    for (int i = 1; i < 5; i++) CHECK(f.came[i] > 0);
+    CHECK_EQ(fill(&f, 0, sizeof bytes), alone);
+    all_returns(&f);
+    fan_close(&f);
+}
+
+TEST_WAYS(a_single_chunk_serves_all_in_turn) {
+    struct fan f;
+    fan_open(&f, rings, "1");
+    CHECK_EQ(sender(&f)->staging.n_chunks, 1);
+    for (int i = 0; i < N_LANES; i++) {
+        CHECK(fill(&f, i, sizeof bytes) >= 1); /* two, but the rest of an open chunk may be short */
+        CHECK_EQ(send(&f, (i + 1) % N_LANES, sizeof bytes), WEFT_NO_RESOURCE);
+        all_returns(&f);
+        goes(&f, i, sizeof bytes, 5);
+    }
+    all_returns(&f);
+    fan_close(&f);
+}
