@@ -108,10 +108,11 @@ $(foreach main,$(if $(NVCC),$(wildcard examples/*.cu)),$(eval $(call example_cud
 # ---- integrations: by the public headers alone
 
 REDIS := $(OUT)/integrations/redis
-$(REDIS)/weft_redis.so: $(call objects,integrations/redis/module.c integrations/redis/leases.c integrations/redis/sizes.c) $(OUT)/libweft.a
+REDIS_CLIENT := integrations/redis/cli_main.c integrations/redis/weft_redis.c
+$(REDIS)/weft_redis.so: $(call objects,$(filter-out $(REDIS_CLIENT),$(wildcard integrations/redis/*.c))) $(OUT)/libweft.a
 	@mkdir -p $(@D)
 	$(CC) -shared $(CFLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^) $(WHOLE) $(LIBS)
-$(REDIS)/weft-redis-cli: $(call objects,integrations/redis/cli_main.c integrations/redis/weft_redis.c) $(OUT)/libweft.a
+$(REDIS)/weft-redis-cli: $(call objects,$(REDIS_CLIENT)) $(OUT)/libweft.a
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^) $(WHOLE) $(LIBS)
 programs: $(REDIS)/weft_redis.so $(REDIS)/weft-redis-cli
@@ -124,7 +125,7 @@ host_of = $(strip $(foreach host,$(hosts),$(if $(filter %_$(firstword $(subst =,
 lacks = $(if $(call host_of,$(1)),$(if $(call flags_of,libs,$(call host_of,$(1))),,lacks))
 TESTS := $(foreach source,$(wildcard tests/*/*_test.c),$(if $(call lacks,$(source)),,$(source)))
 beside = $(call objects,$(filter-out %_test.c %_fuzz.c %_main.c,$(wildcard $(dir $(1))*.c $(dir $(1))*_library/*.c)))
-needs_tools := tests/sim/regressions_test.c tests/sim/exposed_test.c tests/tools/parts_test.c
+needs_tools := tests/sim/regressions_test.c tests/sim/exposed_test.c tests/tools/parts_test.c tests/tools/serve_test.c
 define test
 $(patsubst %.c,$(OUT)/%,$(1)): $(call objects,$(1)) $(call beside,$(1)) $(EXPLORE) $(OUT)/libweft.a \
     $(if $(filter $(1),$(needs_tools)),$(TOOLS_SHARED))
