@@ -11,8 +11,10 @@
 #include <base/counters.h>
 #include <base/huge_pages.h>
 #include <endpoints/memory/memory.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -54,16 +56,20 @@ bool weft__offered_stands(const weft_team_t *team, uint32_t rank) {
     return !atomic_load_explicit(&member->withdrawn, memory_order_relaxed);
 }
 
-bool weft__offered_read(const weft_team_t *team, uint32_t rank, uint64_t from, void *to,
-                        size_t len) {
+const char weft__offer_withdrawn[] = "it has withdrawn its offer";
+
+const char *weft__offered_read(const weft_team_t *team, uint32_t rank, uint64_t from, void *to,
+                               size_t len) {
     const struct member_record *record = &team->record[rank];
     uint64_t nonce = 0;
     struct iovec here[] = {{&nonce, sizeof nonce}, {to, len}};
     struct iovec there[] = {{(void *)(uintptr_t)record->probe, sizeof nonce},
                             {(void *)(uintptr_t)from, len}};
     ssize_t n = process_vm_readv((pid_t)record->pid, here, 2, there, 2, 0);
-    return n == (ssize_t)(sizeof nonce + len) && nonce == record->nonce &&
-           weft__offered_stands(team, rank);
+    if (n < 0) return strerror(errno);
+    if (n != (ssize_t)(sizeof nonce + len)) return "a part of it is not mapped there";
+    if (nonce != record->nonce) return "another process has its number";
+    return weft__offered_stands(team, rank) ? NULL : weft__offer_withdrawn;
 }
 
 /* ---- mapping --------------------------------------------------------------------------------- */
@@ -73,7 +79,7 @@ static bool is_of_member(const weft_team_t *team, uint32_t rank, int fd, uint64_
     uint64_t nonce, probe = team->record[rank].probe;
     struct stat stat;
     return fstat(fd, &stat) == 0 && S_ISREG(stat.st_mode) && stat.st_ino == inode &&
-           weft__offered_read(team, rank, probe, &nonce, sizeof nonce);
+           !weft__offered_read(team, rank, probe, &nonce, sizeof nonce);
 }
 
 static void map_place(const weft_team_t *team, uint32_t rank, const struct segment_place *place,

@@ -21,9 +21,11 @@ const uint8_t *weft__offered_map(weft_team_t *team, uint32_t rank,
                                  const struct segment_place *place, uint64_t at, uint64_t len);
 /* Does `rank` still offer what it offered? If so, all bytes read so far are those that it had. */
 bool weft__offered_stands(const weft_team_t *team, uint32_t rank);
-/* Reads from the memory of another, and whether that still stands. */
-bool weft__offered_read(const weft_team_t *team, uint32_t rank, uint64_t from, void *to,
-                        size_t len);
+/* Why it does not. */
+extern const char weft__offer_withdrawn[];
+/* Reads from the memory of another. NULL: all of it, and it still stands; otherwise why not. */
+const char *weft__offered_read(const weft_team_t *team, uint32_t rank, uint64_t from, void *to,
+                               size_t len);
 void weft__offered_unmap(weft_team_t *team);
 
 #endif

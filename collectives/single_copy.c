@@ -12,8 +12,8 @@
  * what they read in the use that had its place.
  */
 #include <base/counters.h>
-#include <errno.h>
 #include <reactor/reactor.h>
+#include <stdio.h>
 #include <string.h>
 #include <transports/vm_speed.h>
 #include <unistd.h>
@@ -172,26 +172,28 @@ static const struct segment_offer *offer_of(const struct collective *c, uint32_t
     return segment_offer(c->team->segment, c->first_use, rank);
 }
 
-static void lose_memory(const struct collective *c, uint32_t rank) {
-    weft__log(c->team->worker->context, WEFT_LOG_INFO, "collectives",
-              "the memory of rank %u cannot be read: %s", rank, strerror(errno));
+static void lose_memory(const struct collective *c, uint32_t rank, const char *why) {
+    char what[120];
+    snprintf(what, sizeof what, "the memory of rank %u cannot be read: %s", rank, why);
+    weft__late_note(c->team, rank, what);
     weft__team_fail(c->team, WEFT_ERR_PEER_FAILED, rank);
 }
 
-static bool copy_from(const struct collective *c, uint32_t rank, const struct segment_place *place,
-                      uint64_t at, void *to, size_t len) {
+/* NULL, or why not. */
+static const char *copy_from(const struct collective *c, uint32_t rank,
+                             const struct segment_place *place, uint64_t at, void *to, size_t len) {
     const uint8_t *mapped = weft__offered_map(c->team, rank, offer_of(c, rank), place, at, len);
     if (!mapped) return weft__offered_read(c->team, rank, place->address + at, to, len);
     memcpy(to, mapped, len);
-    return weft__offered_stands(c->team, rank);
+    return weft__offered_stands(c->team, rank) ? NULL : weft__offer_withdrawn;
 }
 
 /* False: the team has failed. */
 static bool read_from(const struct collective *c, uint32_t rank, const struct segment_place *place,
                       uint64_t at, void *to, size_t len) {
-    if (len == 0 || copy_from(c, rank, place, at, to, len)) return true;
-    lose_memory(c, rank);
-    return false;
+    const char *why = len == 0 ? NULL : copy_from(c, rank, place, at, to, len);
+    if (why) lose_memory(c, rank, why);
+    return !why;
 }
 
 static bool has_offered(const struct collective *c, uint32_t rank) {
@@ -395,16 +397,16 @@ static const uint8_t *operand(const struct collective *c, uint32_t rank, uint64_
     const struct segment_offer *offer = offer_of(c, rank);
     const uint8_t *mapped = weft__offered_map(c->team, rank, offer, &offer->src, at, len);
     if (mapped) return mapped;
-    if (weft__offered_read(c->team, rank, offer->src.address + at, room, len)) return room;
-    lose_memory(c, rank);
-    return NULL;
+    const char *why = weft__offered_read(c->team, rank, offer->src.address + at, room, len);
+    if (why) lose_memory(c, rank, why);
+    return why ? NULL : room;
 }
 
 /* What was mapped is read while it is reduced. */
 static bool all_stand(const struct collective *c) {
     for (uint32_t r = 0; r < c->team->size; r++) {
         if (r == c->team->rank || weft__offered_stands(c->team, r)) continue;
-        lose_memory(c, r);
+        lose_memory(c, r, weft__offer_withdrawn);
         return false;
     }
     return true;
@@ -548,7 +550,7 @@ static uint64_t cost_of_read(const weft_team_t *team) {
     uint8_t to[64];
     for (int i = 0; i < 5; i++) {
         uint64_t begin = weft__real_now();
-        if (!weft__offered_read(team, team->rank, (uintptr_t)team->all, to, sizeof to))
+        if (weft__offered_read(team, team->rank, (uintptr_t)team->all, to, sizeof to))
             return UINT64_MAX;
         uint64_t took = weft__real_now() - begin;
         if (took < least) least = took;
@@ -572,7 +574,7 @@ uint32_t weft__single_copy_least(const weft_team_t *team) {
     uint32_t next = (team->rank + 1) % team->size, bits = LEAST;
     uint64_t nonce, from = team->record[next].probe;
     struct vm_speed speed = weft__vm_speed();
-    if (!speed.read_ns || !weft__offered_read(team, next, from, &nonce, sizeof nonce))
+    if (!speed.read_ns || weft__offered_read(team, next, from, &nonce, sizeof nonce))
         return SINGLE_COPY_NEVER;
     uint64_t call = cost_of_read(team);
     if (call == UINT64_MAX) return SINGLE_COPY_NEVER;

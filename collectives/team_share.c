@@ -141,7 +141,7 @@ static uint32_t single_copy_least(const weft_team_t *team) {
     if (!known || known == SINGLE_COPY_EXPOSED || team->worker->memory.exposed.n)
         return weft__single_copy_least(team);
     bool can_read = known != SINGLE_COPY_NEVER &&
-                    weft__offered_read(team, next, team->record[next].probe, &nonce, sizeof nonce);
+                    !weft__offered_read(team, next, team->record[next].probe, &nonce, sizeof nonce);
     return can_read ? known : SINGLE_COPY_NEVER;
 }
 

@@ -4,6 +4,7 @@
 
 #include <collectives/collective.h>
 #include <endpoints/core/worker.h>
+#include <errno.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <transports/tcp/tcp.h>
@@ -231,6 +232,51 @@ TEST(the_step_and_the_member_of_a_failure_are_named) {
             CHECK(strstr(info.why, "allreduce") && strstr(info.why, "rank 2"));
             CHECK(way == 0 || strstr(info.why, "steps done"));
         }
+        crew_down(&c);
+    }
+}
+
+static char logged[2048];
+static void keep_log(weft_log_level_t level, const char *room, const char *line, void *arg) {
+    size_t used = strlen(logged);
+    snprintf(logged + used, sizeof logged - used, "%s\n", line);
+}
+
+/* The error of an earlier call of the system has nothing to do with it. */
+TEST(who_reads_from_a_member_that_has_failed_reports_a_withdrawn_offer) {
+    static const weft_coll_kind_t kinds[] = {WEFT_COLL_BCAST, WEFT_COLL_ALLREDUCE};
+    static uint8_t bytes[2][1 << 16];
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        struct crew c;
+        weft_team_info_t info;
+        weft_setting_t settings[] = {{"coll.algorithms", "bcast=single_copy,allreduce=single_copy"},
+                                     {"log.level", "info"}};
+        weft_context_params_t params = {.settings = settings, .n_settings = 2, .log = keep_log};
+        crew_workers_by(&c, 2, "self,shm", &params);
+        crew_teams(&c);
+        for (uint32_t r = 0; r < 2; r++) {
+            weft_coll_args_t args = {.kind = kinds[i],
+                                     .type = WEFT_UINT8,
+                                     .reduction = WEFT_MAX,
+                                     .src = bytes[r],
+                                     .dst = bytes[r],
+                                     .count = sizeof bytes[r]};
+            expect_outcome(&c.rank[r]);
+            logged[0] = 0;
+            errno = EXFULL;
+            posted(&c.rank[r], weft_coll(c.rank[r].team, &args, OP_OF(&c.rank[r])));
+            if (r == 0)
+                CHECK_EQ(weft_team_close(c.rank[0].team,
+                                         &(weft_op_t){.done = on_closed, .arg = &c.rank[0]}),
+                         WEFT_IN_PROGRESS);
+        }
+        CHECK_EQ(weft_team_describe(c.rank[1].team, &info), WEFT_OK);
+        printf("  %s\n", info.why);
+        CHECK(info.status == WEFT_ERR_PEER_FAILED && info.blamed == 0);
+        CHECK(strstr(info.why, "the memory of rank 0 cannot be read: it has withdrawn its offer"));
+        CHECK(strstr(logged, info.why) && !strstr(logged, strerror(EXFULL)));
+        UNTIL(&c, c.rank[0].closed && c.rank[1].outcome_calls);
+        c.rank[0].team = NULL;
         crew_down(&c);
     }
 }

@@ -108,20 +108,23 @@ static inline bool all_ready(struct crew *c) {
     return true;
 }
 
-static inline void crew_workers(struct crew *c, uint32_t size, const char *transports,
-                                const weft_setting_t *settings, size_t n_settings) {
+static inline void crew_workers_by(struct crew *c, uint32_t size, const char *transports,
+                                   const weft_context_params_t *params) {
     memset(c, 0, sizeof *c);
     c->size = size;
-    CHECK_EQ(
-        weft_context_create(
-            &(weft_context_params_t){.settings = settings, .n_settings = n_settings}, &c->context),
-        WEFT_OK);
+    CHECK_EQ(weft_context_create(params, &c->context), WEFT_OK);
     for (uint32_t r = 0; r < size; r++) {
         c->rank[r].crew = c;
         CHECK_EQ(weft_worker_create(c->context, &(weft_worker_params_t){.transports = transports},
                                     &c->rank[r].worker),
                  WEFT_OK);
     }
+}
+
+static inline void crew_workers(struct crew *c, uint32_t size, const char *transports,
+                                const weft_setting_t *settings, size_t n_settings) {
+    weft_context_params_t params = {.settings = settings, .n_settings = n_settings};
+    crew_workers_by(c, size, transports, &params);
 }
 
 static inline void crew_begin_teams(struct crew *c, uint32_t deadline_ms) {
