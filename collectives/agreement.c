@@ -8,10 +8,14 @@
 #include "agreement.h"
 
 #include <base/counters.h>
+#include <endpoints/core/cause.h>
 #include <endpoints/messages/am.h>
+#include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "collective.h"
+#include "missing.h"
 
 struct value {
     uint64_t flags;
@@ -34,6 +38,7 @@ struct agreement {
     uint8_t *blobs;       /* of those that contributed */
     struct value value;   /* held here, or the best that was contributed */
     weft_status_t status; /* of the outcome */
+    struct missing late;  /* at its deadline */
     struct agreement_call call;
     uint64_t begun_at, ends_at; /* UINT64_MAX: it has no deadline */
     struct timer timer;         /* for the next question, or for the deadline */
@@ -212,13 +217,29 @@ static void on_fail(struct fsm *m, unsigned event, enum fsm_verb why) {
 
 static const struct fsm_port port = {&weft__agreement_machine, on_effect, on_fail};
 
+static bool name_missing(const struct agreement *a, const struct missing *missing, const char *of,
+                         char *buf, size_t size) {
+    char answers[120];
+    if (!weft__missing_answers(missing, answers, sizeof answers)) return false;
+    snprintf(buf, size, "agreement %" PRIu32 "%s: %s", a->seq, of, answers);
+    return true;
+}
+
+static void explain(const struct agreement *a, weft_status_t status) {
+    char text[CAUSE_ROOM];
+    if (name_missing(a, &a->late, "", text, sizeof text))
+        weft__fail(status, "%s", text);
+    else
+        weft__fail(status, "agreement %" PRIu32, a->seq);
+}
+
 static void agreement_report(struct job *job) {
     struct agreement *a = list_of(job, struct agreement, notify);
     weft_team_t *team = a->team;
     struct agreement_call call = a->call;
     weft_status_t status = a->status;
     if (status < 0)
-        weft__fail(status, "agreement %u", a->seq);
+        explain(a, status);
     else if (agreement_has(a->value.lost, team->rank))
         status = weft__fail(WEFT_ERR_PEER_FAILED,
                             "agreement %u: the other members take this one for lost", a->seq);
@@ -235,6 +256,23 @@ static bool waits_for(const struct agreement *a, uint32_t rank) {
     if (coordinator != a->team->rank) return rank == coordinator;
     const uint8_t *answered = agreement_has_proposed(&a->core.fsm) ? a->held : a->came;
     return rank != a->team->rank && is_left(a->team, rank) && !agreement_has(answered, rank);
+}
+
+static struct missing find_missing(const struct agreement *a) {
+    struct missing missing = {.n = 0};
+    for (uint32_t r = 0; r < a->team->size; r++)
+        if (waits_for(a, r)) weft__missing_add(&missing, r);
+    return missing;
+}
+
+bool weft__agreement_missing(const weft_team_t *team, const char *of, char *buf, size_t size) {
+    list_for_each(at, &team->agreements) {
+        const struct agreement *a = list_of(at, struct agreement, of_team);
+        if (!a->begun) continue; /* messages of the next one came */
+        struct missing missing = agreement_is_over(&a->core.fsm) ? a->late : find_missing(a);
+        return name_missing(a, &missing, of, buf, size);
+    }
+    return false;
 }
 
 /*
@@ -270,6 +308,7 @@ static void timer_fired(struct timer *timer) {
         start_timer(a, 2 * now - a->begun_at);
         return;
     }
+    a->late = find_missing(a);
     a->status = WEFT_ERR_TIMED_OUT;
     weft__fsm_step(&a->core.fsm, AGREE_EV_STOP);
 }

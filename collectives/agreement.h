@@ -32,6 +32,9 @@ void weft__agreements_go_on(weft_team_t *team);
 void weft__agreements_stop(weft_team_t *team, weft_status_t status);
 /* The last team is gone: what is on its way to one reaches none. */
 void weft__agreements_forget(struct team_registry *registry);
+/* Writes whom the latest one that was begun here waits for, or did at its deadline: "agreement 3 of
+ * its parent: rank 1 has not answered in time". False: for no member. */
+bool weft__agreement_missing(const weft_team_t *team, const char *of, char *buf, size_t size);
 /* One is in progress, or its outcome is not reported yet. */
 bool weft__agreements_busy(const weft_team_t *team);
 

@@ -252,8 +252,6 @@ void weft__late_begin(struct collective *c);
 void weft__late_end(struct collective *c);
 /* Its deadline has passed: names those that it waits for in the team's `why`. */
 void weft__late_name(struct collective *c);
-/* The same of a creation: names the members from which nothing came. */
-void weft__late_name_missing(weft_team_t *team);
 enum { NO_RANK = UINT32_MAX };
 /* Before the team fails: notes what happened, and what the first collective in progress that needs
  * `rank` (NO_RANK: any) was at: "allreduce 7, 9 of 14 steps done: rank 3 has left". */

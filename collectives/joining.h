@@ -14,8 +14,6 @@ void weft__grow_message(struct team_registry *registry, unsigned id, const struc
                         weft_ep_t *ep, weft_am_t *am);
 /* The team has failed, or closes: those that wait for their place are notified. */
 void weft__grow_stop(weft_team_t *team);
-/* Writes how many have come. False: it does not wait for them. */
-bool weft__grow_missing(const weft_team_t *team, char *buf, size_t size);
 weft_status_t weft__team_grow(weft_team_t *team, uint32_t inviter, uint32_t n,
                               const weft_team_params_t *params);
 

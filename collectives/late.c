@@ -9,7 +9,6 @@
 #include <stdio.h>
 
 #include "collective.h"
-#include "joining.h"
 
 struct stragglers {
     uint32_t first, n;
@@ -50,46 +49,6 @@ void weft__late_name(struct collective *c) {
              "%s %" PRIu64 ": rank %u%s did not take part in time; this member has for %.1f s",
              weft__coll_name(c->call.kind), number_of(c), late.first, late.others,
              c->begun ? waited : 0.0);
-}
-
-/* ---- members from which a creation has received nothing -------------------------------------- */
-
-enum { RANKS_NAMED = 3 };
-
-/* "rank 3", "ranks 3 and 5", "ranks 3, 5, 6 and 12 more". */
-static void write_ranks(char *buf, size_t size, const uint32_t *rank, uint32_t n) {
-    uint32_t named = n < RANKS_NAMED ? n : RANKS_NAMED;
-    size_t used = (size_t)snprintf(buf, size, "rank%s %u", n > 1 ? "s" : "", rank[0]);
-    for (uint32_t i = 1; i < named; i++)
-        used +=
-            (size_t)snprintf(buf + used, size - used, "%s %u", i + 1 == n ? " and" : ",", rank[i]);
-    if (n > named) snprintf(buf + used, size - used, " and %u more", n - named);
-}
-
-static bool misses(const struct collective *c, uint32_t rank) {
-    if (rank == c->team->rank) return false;
-    return c->plan ? weft__steps_miss(c, rank) : c->engine->needs(c, rank);
-}
-
-/* In the collective that is its own, or which is its exchange. */
-void weft__late_name_missing(weft_team_t *team) {
-    bool by_parent = !team->id || team->meeting;
-    const weft_team_t *in = by_parent ? weft__team_find(team->registry, team->made_of) : team;
-    uint32_t rank[RANKS_NAMED], n = 0;
-    char ranks[80];
-    if (team->why[0]) return;
-    for (uint32_t r = 0; in && !list_empty(&in->active) && r < in->size; r++) {
-        if (!misses(list_of(in->active.next, struct collective, of_team), r)) continue;
-        if (n < RANKS_NAMED) rank[n] = r;
-        n++;
-    }
-    if (n) {
-        write_ranks(ranks, sizeof ranks, rank, n);
-        snprintf(team->why, sizeof team->why, "nothing was received from %s%s in time", ranks,
-                 by_parent ? " of its parent" : "");
-    } else if (!(in && weft__grow_missing(in, team->why, sizeof team->why)) && !team->id) {
-        snprintf(team->why, sizeof team->why, "its exchange has not ended in time");
-    }
 }
 
 /* ---- what a collective was at when the team failed ------------------------------------------- */

@@ -13,6 +13,7 @@
 #include "agreement.h"
 #include "collective.h"
 #include "joining.h"
+#include "missing.h"
 #include <endpoints/core/cause.h>
 
 /* ---- outcomes -------------------------------------------------------------------------------- */
@@ -57,6 +58,7 @@ weft_status_t weft__team_inner(weft_team_t *team, const weft_coll_args_t *args,
     team->is_parent = false;
     weft_status_t st = weft_coll(team, args, op);
     team->is_parent = true;
+    team->inner = st == WEFT_IN_PROGRESS ? team->n_calls - 1 : NO_CALL;
     return st;
 }
 
@@ -242,7 +244,7 @@ static void exchange_done(weft_status_t status, void *arg) {
 
 static void deadline_passed(struct timer *timer) {
     weft_team_t *team = list_of(timer, weft_team_t, deadline);
-    weft__late_name_missing(team);
+    weft__missing_note(team);
     weft__team_fail(team, WEFT_ERR_TIMED_OUT, team->rank);
 }
 

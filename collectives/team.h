@@ -141,8 +141,10 @@ struct weft_team {
     struct list of_registry;
 
     uint32_t rank, size, per_core, epoch;
-    uint64_t id;          /* 0: the exchange is in progress */
-    uint64_t made_of;     /* the id of the team whose collectives are its exchange; 0: none */
+    uint64_t id; /* 0: the exchange is in progress */
+    /* Writes whom its exchange or its meeting waits for, in progress: false where it waits for no
+     * member. NULL: the program's own exchange, which does not say. */
+    bool (*missing)(const struct weft_team *team, char *buf, size_t size);
     weft_status_t status; /* why it failed */
     uint32_t blamed;      /* the member that caused it; NO_RANK: it is only closing */
     char why[160];        /* what that member did, or did not do; "": only the status is known */
@@ -164,6 +166,7 @@ struct weft_team {
     weft_done_fn closed;
     void *closed_arg;
     bool is_parent;               /* a team is being made of it, by collectives of its own */
+    uint64_t inner;               /* the number of the latest of these; NO_CALL: it is over */
     struct team_meeting *meeting; /* NULL: they agree by messages, or have agreed */
     struct list watches;
     uint32_t n_graphs;         /* over the team, so far (runtime/graph) */
@@ -214,6 +217,9 @@ struct weft_team {
     bool blames_itself; /* the member to blame reported the failure */
 };
 
+/* No number of a collective. */
+#define NO_CALL UINT64_MAX
+
 /* Collectives in a row in which a member may run ahead of the others: the next one joins them. */
 enum { UNJOINED_MOST = 32 };
 
@@ -241,7 +247,7 @@ weft_status_t weft__team_create(weft_worker_t *worker, const weft_team_params_t 
                                 uint32_t epoch, weft_team_t **team_p);
 /* While its parent serves it alone: on_ready is called when the parent serves others again. */
 void weft__team_hold_notice(weft_team_t *team, bool hold);
-/* A collective of the team's own, while another team is made of it. */
+/* A collective of the team's own, while another team is made of it. `inner` is its number. */
 weft_status_t weft__team_inner(weft_team_t *team, const weft_coll_args_t *args,
                                const weft_op_t *op);
 /* One that could not be begun, when the program's call had returned. The others are in it, and what

@@ -9,6 +9,7 @@
 
 #include "collective.h"
 #include "joining.h"
+#include "missing.h"
 #include "no_team.h"
 
 struct joiner {
@@ -184,10 +185,32 @@ static void end_grow(struct team_grow *g, weft_status_t status) {
     weft__team_settle(old);
 }
 
-bool weft__grow_missing(const weft_team_t *team, char *buf, size_t size) {
-    const struct team_grow *g = team->growing;
-    if (!g || !g->gathered || g->sent) return false;
-    snprintf(buf, size, "%u of %u workers that join have come", g->n_ready, g->n);
+/* "1 of 3 workers that join have come; rank 5 was welcomed, and has not answered". */
+static void write_joiners(const struct team_grow *g, char *buf, size_t size) {
+    struct missing silent = {.n = 0};
+    char ranks[80];
+    size_t used =
+        (size_t)snprintf(buf, size, "%u of %u workers that join have come", g->n_ready, g->n);
+    list_for_each(at, &g->old->joiners) {
+        const struct joiner *joiner = list_of(at, struct joiner, of_team);
+        if (joiner_lacks_record(&joiner->core.fsm))
+            weft__missing_add(&silent, g->old->size + joiner->place);
+    }
+    if (!silent.n || used >= size) return;
+    weft__missing_write(&silent, ranks, sizeof ranks);
+    snprintf(buf + used, size - used, "; %s %s welcomed, and %s not answered", ranks,
+             silent.n > 1 ? "were" : "was", silent.n > 1 ? "have" : "has");
+}
+
+static bool waits_for_joiners(const struct team_grow *g) {
+    return g->old->rank == g->inviter && g->gathered && !g->sent;
+}
+
+/* Members by the collective in progress; the inviter then waits for workers. */
+static bool grow_missing(const weft_team_t *team, char *buf, size_t size) {
+    const struct team_grow *g = team->exchange.arg;
+    if (!waits_for_joiners(g)) return weft__missing_in(g->old, g->old->inner, buf, size);
+    write_joiners(g, buf, size);
     return true;
 }
 
@@ -275,12 +298,12 @@ static weft_status_t exchange_records(void *arg, weft_worker_t *worker, const vo
 /* The new team ends here. The old members wait for the inviter, and are notified. */
 static void cancel_exchange(void *arg) {
     struct team_grow *g = arg;
+    char come[CAUSE_ROOM];
     g->cancelled = true;
     if (g->old->rank != g->inviter || g->sent) return;
+    write_joiners(g, come, sizeof come);
     if (g->none.status == WEFT_OK)
-        weft__no_team(&g->none,
-                      weft__fail(WEFT_ERR_TIMED_OUT, "%u of %u workers that join have come",
-                                 g->n_ready, g->n));
+        weft__no_team(&g->none, weft__fail(WEFT_ERR_TIMED_OUT, "%s", come));
     go_on(g);
 }
 
@@ -411,7 +434,7 @@ weft_status_t weft__team_grow(weft_team_t *old, uint32_t inviter, uint32_t n,
         take_part_alone(g, st);
         return WEFT_OK;
     }
-    team->made_of = old->id;
+    team->missing = grow_missing;
     if (old->is_parent) {
         g->team = team;
         weft__team_hold_notice(team, true);

@@ -3,6 +3,7 @@
  * exchange of its new team is what that member sends it.
  */
 #include <base/counters.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "collective.h"
@@ -81,10 +82,11 @@ static void ep_lost(weft_ep_t *ep, weft_status_t status, void *arg) {
     stop_join(arg, status);
 }
 
+static const char not_grown[] = "the team that this worker joins has not grown in time";
+
 static void deadline_passed(struct timer *timer) {
     struct join *join = list_of(timer, struct join, deadline);
-    stop_join(join, weft__fail(WEFT_ERR_TIMED_OUT,
-                               "the team that this worker joins has not grown in time"));
+    stop_join(join, weft__fail(WEFT_ERR_TIMED_OUT, "%s", not_grown));
 }
 
 void weft__joins_stop(struct team_registry *registry) {
@@ -119,6 +121,11 @@ static void cancel_exchange(void *arg) {
     stop_join(join, weft__fail(WEFT_ERR_CANCELLED, "the new team has failed or is closed"));
 }
 
+static bool join_missing(const weft_team_t *team, char *buf, size_t size) {
+    snprintf(buf, size, "%s", not_grown);
+    return true;
+}
+
 static void make_team(struct job *job) {
     struct join *join = list_of(job, struct join, make);
     weft_team_t *team;
@@ -133,7 +140,10 @@ static void make_team(struct job *job) {
     join->made = true;
     weft__causes_clear();
     weft_status_t st = weft__team_create(join->opener, &join->params, join->epoch + 1, &team);
-    if (st == WEFT_OK) return;
+    if (st == WEFT_OK) {
+        team->missing = join_missing;
+        return;
+    }
     join->made = false;
     stop_join(join, st);
 }

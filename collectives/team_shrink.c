@@ -72,11 +72,13 @@ struct shrink {
     void *done_arg;
 };
 
+static const char shrinking[] = "shrinking a team";
+
 /* There is no team. */
 static void end_shrink(struct shrink *s, weft_status_t status) {
     weft_team_params_t params = s->params;
     weft__no_team(&s->none, status);
-    weft__no_team_explain(&s->none, "shrinking a team");
+    weft__no_team_explain(&s->none, shrinking);
     weft__free_later(s->reactor, s);
     params.on_ready(NULL, status, params.arg);
 }
@@ -91,6 +93,7 @@ static void exchanged(weft_status_t status, uint64_t flags, const uint8_t *lost,
             memcpy(s->all + (size_t)i * MEMBER_RECORD_BYTES,
                    blobs + (size_t)s->rank[i] * MEMBER_RECORD_BYTES, MEMBER_RECORD_BYTES);
     }
+    if (status < 0) (void)weft__fail_in(status, "%s", shrinking);
     if (!s->cancelled) s->done(status, s->done_arg);
     weft__free_later(s->reactor, s);
 }
@@ -117,6 +120,12 @@ static weft_status_t exchange_records(void *arg, weft_worker_t *worker, const vo
     s->done = done;
     s->done_arg = done_arg;
     return agree_on_records(s, mine, exchanged);
+}
+
+/* By the agreement about the records. */
+static bool shrink_missing(const weft_team_t *team, char *buf, size_t size) {
+    const struct shrink *s = team->exchange.arg;
+    return weft__agreement_missing(s->old, " of its parent", buf, size);
 }
 
 static void cancel_exchange(void *arg) {
@@ -157,7 +166,10 @@ static void members_agreed(weft_status_t status, uint64_t flags, const uint8_t *
     s->params.exchange = &s->exchange;
     weft__causes_clear();
     weft_status_t st = weft__team_create(s->old->opener, &s->params, s->old->epoch + 1, &team);
-    if (st < 0) take_part(s, st);
+    if (st < 0)
+        take_part(s, st);
+    else
+        team->missing = shrink_missing;
 }
 
 weft_status_t weft_team_shrink_sized(size_t params_size, weft_team_t *team,

@@ -5,6 +5,7 @@
  */
 #include "team_split.h"
 #include "collective.h"
+#include "missing.h"
 #include "no_team.h"
 
 #include <stdlib.h>
@@ -221,6 +222,12 @@ static void take_part(struct split *s, weft_status_t status) {
     gather_on(s, s->record, s->records, MEMBER_RECORD_BYTES, took_part);
 }
 
+/* By the collective that is its exchange, or in which it meets. */
+static bool split_missing(const weft_team_t *team, char *buf, size_t size) {
+    const struct split *s = team->exchange.arg;
+    return s->parent && weft__missing_in(s->parent, s->parent->inner, buf, size);
+}
+
 /* ---- the colours ----------------------------------------------------------------------------- */
 
 static int by_key(const void *x, const void *y) {
@@ -254,14 +261,12 @@ static void coloured(weft_status_t status, void *arg) {
     find_members(s);
     s->params.exchange = &s->exchange;
     weft__causes_clear();
-    /* A team of one asks no other member, and may have left the parent when the call returns. */
-    uint64_t parent = s->parent->id;
     weft_status_t st = weft__team_create(s->parent->opener, &s->params, 0, &team);
     if (st < 0) {
         take_part(s, st);
         return;
     }
-    team->made_of = parent;
+    team->missing = split_missing;
     if (s->meets) {
         s->team = team;
         team->meeting = &s->meeting;

@@ -108,7 +108,8 @@ struct association {
     struct timer pause;
     unsigned n_vain;   /* rounds in a row in which `arm` was not 0, and `progress` found nothing */
     bool *ended_p;     /* while its program makes progress: set when it is freed; else NULL */
-    weft_team_t *team; /* a team's exchange */
+    weft_team_t *team; /* a team's exchange, */
+    uint64_t exchange_of, exchange_call; /* and the collective of that id and number */
     weft_mpi_t mpi;
     struct endpoint_set *set;
     void *cuda_context, *cuda_stream; /* a stream of Weft's in a context that was given */

@@ -2,6 +2,7 @@
  * Exchanges for a team that is associated: over the endpoints of a set, by a collective of another
  * team, or by MPI.
  */
+#include <collectives/missing.h>
 #include <collectives/team.h>
 #include <dlfcn.h>
 #include <endpoints/core/worker.h>
@@ -143,6 +144,14 @@ static weft_status_t set_allgather(void *arg, weft_worker_t *worker, const void 
     return WEFT_OK;
 }
 
+static bool set_missing(const weft_team_t *team, char *buf, size_t size) {
+    const struct endpoint_set *set = team->exchange.arg;
+    struct missing missing = {.n = 0};
+    for (uint32_t r = 0; r < set->size; r++)
+        if (!set->has[r]) weft__missing_add(&missing, r);
+    return weft__missing_name(&missing, "", buf, size);
+}
+
 static void set_cancel(void *arg) {
     list_remove(&((struct endpoint_set *)arg)->of_registry);
 }
@@ -185,8 +194,17 @@ static weft_status_t team_allgather(void *arg, weft_worker_t *worker, const void
     struct association *a = arg;
     weft_status_t st = weft_allgather(a->team, mine, all, len, WEFT_UINT8,
                                       &(weft_op_t){.done = done, .arg = done_arg});
+    a->exchange_of = a->team->id;
+    a->exchange_call = st == WEFT_IN_PROGRESS ? a->team->n_calls - 1 : NO_CALL;
     if (st == WEFT_OK) done(st, done_arg);
     return st < 0 ? st : WEFT_OK;
+}
+
+/* The other team may be gone, and what it has gathered held until the program polls. */
+static bool team_missing(const weft_team_t *team, char *buf, size_t size) {
+    const struct association *a = team->exchange.arg;
+    const weft_team_t *parent = weft__team_find(team->registry, a->exchange_of);
+    return parent && weft__missing_in(parent, a->exchange_call, buf, size);
 }
 
 static weft_status_t by_team(struct association *a, weft_exchange_t *exchange) {
@@ -228,7 +246,9 @@ static weft_status_t by_mpi(struct association *a, weft_exchange_t *exchange) {
 }
 
 weft_status_t weft__set_exchange(struct association *a, weft_exchange_t *exchange_p) {
-    if (a->kind == &weft__resource_kinds[WEFT_RESOURCE_TEAM]) return by_team(a, exchange_p);
+    weft_team_t *team = a->object;
     if (a->kind == &weft__resource_kinds[WEFT_RESOURCE_MPI]) return by_mpi(a, exchange_p);
-    return over_endpoints(a, exchange_p);
+    bool by = a->kind == &weft__resource_kinds[WEFT_RESOURCE_TEAM];
+    team->missing = by ? team_missing : set_missing;
+    return by ? by_team(a, exchange_p) : over_endpoints(a, exchange_p);
 }

@@ -75,7 +75,8 @@ typedef struct weft_team_params {
  * After a failed creation the handle must still be closed (weft_team_close).
  *
  * on_ready gets one of these statuses:
- * - OK, or TIMED_OUT (weft_team_info_t.why names members from which nothing came);
+ * - OK, or TIMED_OUT (weft_team_info_t.why names members from which nothing came, or reports that
+ *   the program's exchange does not name any);
  * - INVALID_PARAM if the members' coll.* settings, or the team's own `algorithms`, differ;
  * - UNSUPPORTED if two members are one worker;
  * - PROTOCOL if the exchange returned malformed bytes;
@@ -165,9 +166,10 @@ WEFT_API weft_status_t weft_team_revoke(weft_team_t *team);
  *
  * Further members may die during that; they may be among the lost or not. Between the coordinator
  * and each other member it takes four messages, and as many again for each coordinator that dies.
- * It ends as TIMED_OUT after op->deadline_ms, or else the team's deadline for collectives. It ends
- * as CLOSED by a close of the team, and as PEER_FAILED if the others agreed that this member is
- * lost. `op->request_p` must be NULL; `op->completion` is UNSUPPORTED.
+ * It ends as TIMED_OUT after op->deadline_ms, or else the team's deadline for collectives;
+ * weft_status_describe names the members that have not answered this one. It ends as CLOSED by a
+ * close of the team, and as PEER_FAILED if the others agreed that this member is lost.
+ * `op->request_p` must be NULL; `op->completion` is UNSUPPORTED.
  *
  * Errors of the call: BUSY before the team is ready, or while an agreement, or a collective with
  * WEFT_COLL_SAFE, is in progress here; CLOSED if the team is closing.

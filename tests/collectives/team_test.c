@@ -43,43 +43,6 @@ TEST(a_creation_that_no_one_joins_ends_by_its_deadline) {
     CHECK_EQ(c.rank[0].ready_calls, 1);
 }
 
-/* Whatever the machine's load, what is under way comes before it. */
-static void end_time(weft_team_t *team) {
-    team->deadline.fire(&team->deadline);
-}
-
-/* Of a team of `size` those of `come` go on when the exchange has ended. */
-static void create_without(uint32_t size, uint32_t come, const char *text) {
-    struct crew c;
-    weft_team_info_t info;
-    char text_of_refusal[512];
-    crew_workers(&c, size, "self,shm", NULL, 0);
-    crew_begin_teams(&c, 60000);
-    if (!come) c.copy_ctl.arrived = 0;
-    for (uint32_t r = 0; r < size; r++) copy_ctl_pump(&c.copy_ctl);
-    for (uint32_t i = 0; i < 500 * size; i++)
-        if (i % size == 0 || come & 1u << i % size)
-            weft_worker_progress(c.rank[i % size].worker, 0);
-    end_time(c.rank[0].team);
-    CHECK_EQ(weft_team_describe(c.rank[0].team, &info), WEFT_OK);
-    CHECK(strcmp(info.why, text) == 0 && info.blamed == 0);
-    CHECK_EQ(weft_barrier(c.rank[0].team, NULL), WEFT_ERR_TIMED_OUT);
-    weft_status_describe(WEFT_ERR_TIMED_OUT, text_of_refusal, sizeof text_of_refusal);
-    CHECK(strstr(text_of_refusal, text));
-    crew_down(&c);
-    CHECK_EQ(c.rank[0].ready, WEFT_ERR_TIMED_OUT);
-}
-
-TEST(a_creation_that_times_out_names_the_members_from_which_nothing_came) {
-    create_without(2, 0, "its exchange has not ended in time");
-    create_without(2, 1, "nothing was received from rank 1 in time");
-    create_without(4, 1 | 2, "nothing was received from rank 2 in time");
-    create_without(4, 1, "nothing was received from ranks 1 and 2 in time");
-    create_without(4, 1 | 4 | 8, "nothing was received from rank 1 in time");
-    create_without(8, 1, "nothing was received from ranks 1, 2 and 4 in time");
-    create_without(16, 1, "nothing was received from ranks 1, 2, 4 and 1 more in time");
-}
-
 TEST(a_member_that_dies_between_exchange_and_agreement_fails_the_creation) {
     for (int turns = 0; turns < 12; turns++) {
         struct crew c;
@@ -628,42 +591,6 @@ TEST(on_ready_of_a_split_without_a_team_describes_its_own_failure) {
     UNTIL(&c, c.rank[1].closed && part[1].calls);
     c.rank[1].team = NULL;
     crew_down(&c);
-}
-
-/* NULL: none yet. */
-static weft_team_t *another_team(const struct rank *r) {
-    list_for_each(at, &r->team->registry->teams) {
-        weft_team_t *team = list_of(at, weft_team_t, of_registry);
-        if (team != r->team) return team;
-    }
-    return NULL;
-}
-
-/* Rank 0 knows the colours of all. Those that do, too, stand still until its time is over. */
-static void split_without(uint32_t size, const char *transports, const char *text) {
-    struct crew c;
-    struct part part[MOST_RANKS];
-    weft_team_info_t info;
-    crew_up(&c, size, transports, NULL, NULL);
-    for (uint32_t r = size; r-- > 0;)
-        CHECK_EQ(split(&c.rank[r], 0, 0, r ? 500 : 60000, &part[r]), WEFT_OK);
-    double end = test_now() + test_timeout(20);
-    for (uint32_t r = 0; !another_team(&c.rank[0]) && test_now() < end; r = (r + 1) % size)
-        if (!another_team(&c.rank[r])) weft_worker_progress(c.rank[r].worker, 0);
-    weft_team_t *team = another_team(&c.rank[0]);
-    end_time(team);
-    CHECK_EQ(weft_team_describe(team, &info), WEFT_OK);
-    CHECK(info.status == WEFT_ERR_TIMED_OUT && strstr(info.why, text));
-    UNTIL(&c, all_split(part, size));
-    CHECK(part[0].status == WEFT_ERR_TIMED_OUT && part[0].team == team);
-    for (uint32_t r = 0; r < size; r++)
-        if (part[r].team) close_part(&c, &part[r]);
-    crew_down(&c);
-}
-
-TEST(a_split_that_times_out_names_members_of_its_parent) {
-    split_without(17, "self,shm", " more of its parent in time");
-    split_without(2, "self,tcp", "from rank 1 of its parent in time");
 }
 
 /* Without a segment members that have all records already wait for the one that closed until their

@@ -258,6 +258,64 @@ TEST(a_second_team_works_over_endpoints_that_exist) {
     share_down(&s);
 }
 
+static char described[512];
+static void describe_team(weft_team_t *team, weft_status_t status, void *arg) {
+    weft_status_describe(status, described, sizeof described);
+    tally(status, arg);
+}
+
+/* In time the first member alone begins. */
+static void one_member_alone(struct sharing *s, weft_resource_t *resource[2], const char *text) {
+    weft_team_t *team[2];
+    struct tally ready[2] = {{0}}, done = {0};
+    for (int i = 0; i < 2; i++) {
+        weft_team_params_t params = {.on_ready = describe_team,
+                                     .arg = &ready[i],
+                                     .associated = 1,
+                                     .deadline_ms = i ? 20000 : 100};
+        CHECK_EQ(weft_team_create(s->library[i], &params, &team[i]), 0);
+    }
+    CHECK_EQ(associate(s->context, WEFT_OBJECT_TEAM, resource[0], team[0]), 0);
+    UNTIL(&s->two, ready[0].calls);
+    CHECK_EQ(ready[0].status, WEFT_ERR_TIMED_OUT);
+    if (!strstr(described, text)) printf("  %s\n", described);
+    CHECK(strstr(described, text));
+    CHECK_EQ(associate(s->context, WEFT_OBJECT_TEAM, resource[1], team[1]), 0);
+    for (int i = 0; i < 2; i++)
+        CHECK_EQ(weft_disassociate_resources(resource[i], team[i], OP(&done)), WEFT_IN_PROGRESS);
+    UNTIL(&s->two, done.calls == 2);
+    for (int i = 0; i < 2; i++) {
+        CHECK_EQ(weft_team_close(team[i], NULL), 0);
+        CHECK_EQ(weft_resource_release(resource[i]), 0);
+    }
+}
+
+TEST(a_team_over_endpoints_or_by_another_team_names_the_members_that_it_waits_for) {
+    struct sharing s;
+    struct team_pair first;
+    weft_ep_t *set[2][2] = {{NULL, NULL}, {NULL, NULL}};
+    weft_resource_t *resource[2], *more[2];
+    share_up(&s, "shm");
+    connect_libraries(&s, set);
+    for (int i = 0; i < 2; i++) {
+        weft_resource_value_t value = {WEFT_RES_ENDPOINT_SET, set[i], sizeof set[i]};
+        more[i] = describe(WEFT_RESOURCE_ENDPOINTS, &value, 1);
+        resource[i] = describe(WEFT_RESOURCE_ENDPOINTS, &value, 1);
+    }
+    one_member_alone(&s, more, "nothing was received from rank 1 in time");
+    stub_teams(&s, &first);
+    for (int i = 0; i < 2; i++)
+        CHECK_EQ(associate(s.context, WEFT_OBJECT_TEAM, resource[i], first.team[i]), 0);
+    sum_over(&s, &first);
+    for (int i = 0; i < 2; i++) {
+        weft_resource_value_t value = VALUE(WEFT_RES_TEAM_HANDLE, first.team[i]);
+        more[i] = describe(WEFT_RESOURCE_TEAM, &value, 1);
+    }
+    one_member_alone(&s, more, "nothing was received from rank 1 of its parent in time");
+    end_teams(&s, &first, resource);
+    share_down(&s);
+}
+
 static weft_status_t seven(weft_task_call_t *call) {
     *(uint64_t *)call->result = 7;
     return WEFT_OK;
