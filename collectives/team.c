@@ -74,6 +74,11 @@ void weft__team_fail(weft_team_t *team, weft_status_t status, uint32_t blamed) {
     weft__fsm_step(&team->core.fsm, TEAM_EV_FAIL);
 }
 
+void weft__team_unworked(weft_team_t *team, weft_status_t status) {
+    weft__late_note(team, NO_RANK, "the association of its worker has ended");
+    weft__team_fail(team, status, team->rank);
+}
+
 void weft__team_out_of_step(weft_team_t *team, weft_status_t status) {
     weft__team_fail(team, status, team->rank);
 }
@@ -98,7 +103,8 @@ static void notify_watches(weft_team_t *team) {
 }
 
 weft_status_t weft__team_notice_status(const weft_team_t *team) {
-    return team->status == WEFT_ERR_CLOSED ? WEFT_ERR_PEER_FAILED : team->status;
+    bool ends_here = team->status == WEFT_ERR_CLOSED || team->status == WEFT_ERR_DISASSOCIATED;
+    return ends_here ? WEFT_ERR_PEER_FAILED : team->status;
 }
 
 /* The member to blame knows if it said so itself, or is lost. */
@@ -310,10 +316,11 @@ weft_status_t weft__team_close(weft_team_t *team, const weft_op_t *op) {
         team->closed_arg = op->arg;
         if (op->request_p) *op->request_p = NULL;
     }
-    weft__agreements_stop(team, WEFT_ERR_CLOSED);
+    weft_status_t status = weft__worker_end_status(team->opener);
+    weft__agreements_stop(team, status);
     bool quiet = team_is_ready(&team->core.fsm) && list_empty(&team->active) && !team->is_parent;
-    if (!quiet) weft__team_fail(team, WEFT_ERR_CLOSED, team->rank);
-    if (team->status == WEFT_OK) team->status = WEFT_ERR_CLOSED;
+    if (!quiet) weft__team_fail(team, status, team->rank);
+    if (team->status == WEFT_OK) team->status = status;
     weft__fsm_step(&team->core.fsm, TEAM_EV_CLOSE);
     return WEFT_IN_PROGRESS;
 }

@@ -264,6 +264,8 @@ void weft__team_stub_rest(struct stub *stub, weft_status_t status);
 
 /* Fails the team with its first error, and notifies the other members. */
 void weft__team_fail(weft_team_t *team, weft_status_t status, uint32_t blamed);
+/* The same where the association of its worker has ended with `status`: no member is to blame. */
+void weft__team_unworked(weft_team_t *team, weft_status_t status);
 /* Of a team that has failed, what its NOTICE says: for the others, a member that closed in the
  * middle of something has failed. */
 weft_status_t weft__team_notice_status(const weft_team_t *team);

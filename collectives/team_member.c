@@ -18,8 +18,11 @@ static void ep_up(weft_ep_t *ep, void *arg) {
 
 static void ep_lost(weft_ep_t *ep, weft_status_t status, void *arg) {
     struct member *member = arg;
-    if (rank_of(member) == member->team->rank) return;
+    weft_team_t *team = member->team;
+    if (rank_of(member) == team->rank) return;
     member->why = status;
+    if (status != WEFT_ERR_CLOSED && status == weft__worker_end_status(team->opener))
+        weft__team_unworked(team, status);
     weft__fsm_step(&member->core.fsm,
                    status == WEFT_ERR_PEER_CLOSED ? MEMBER_EV_ENDED : MEMBER_EV_CUT);
 }

@@ -6,6 +6,8 @@
 #ifdef WEFT_HAVE_RDMA
 #include <endpoints/memory/memory.h>
 #include <sys/socket.h>
+#include <tests/support/ending_team.h>
+#include <tests/support/ending_worker.h>
 #include <transports/rdma/rc/rc.h>
 
 enum { PAIRS = 3, OWN_NUMBER = 77, DEPTH = 128, RECEIVES = 128 };
@@ -361,6 +363,117 @@ TEST(verbs_objects_that_are_lost_end_the_operations_over_them) {
     CHECK_EQ(sent.status, WEFT_ERR_RESOURCE_LOST);
     CHECK_EQ(received.status, WEFT_ERR_RESOURCE_LOST);
     CHECK_EQ(in_state(&g.objects, IBV_QPS_RESET), PAIRS);
+    given_down(&g);
+}
+
+static const char *state_of(const struct scene *g) {
+    return weft_association_state(g->context, WEFT_OBJECT_WORKER, g->worker);
+}
+
+/* Nothing of the library is in use, and nothing goes on without other objects. */
+static void rests(struct scene *g) {
+    CHECK_EQ(strcmp(state_of(g), "DISASSOCIATED"), 0);
+    CHECK_EQ(weft_worker_progress(g->worker, 0), WEFT_ERR_DISASSOCIATED);
+    CHECK_EQ(in_state(&g->objects, IBV_QPS_RESET), PAIRS);
+    CHECK_EQ(g->lost, 0);
+}
+
+TEST(verbs_objects_that_are_returned_are_disassociated_for_each_call_and_operation) {
+    static struct ending ending;
+    struct scene g;
+    struct tally done = {0};
+    WANTS_THE_BED();
+    for (int all = 0; all < 2; all++) {
+        given_up(&g, all);
+        struct two *t = &g.bed.t;
+        ending_begin(&ending, g.worker, t->ep);
+        for (int i = 0; i < 50; i++) two_turn(t);
+        done.calls = 0;
+        CHECK_EQ(weft_disassociate_resources(g.resource, g.worker, CLOSE_OP(&done)),
+                 WEFT_ERR_UNSUPPORTED);
+        CHECK_EQ(weft_disassociate_resources(g.resource, g.worker, OP(&done)), WEFT_IN_PROGRESS);
+        ending_calls_return(&ending, WEFT_ERR_DISASSOCIATED);
+        UNTIL(t, done.calls);
+        CHECK_EQ(done.status, WEFT_OK);
+        ending_ended(&ending, WEFT_ERR_DISASSOCIATED);
+        rests(&g);
+        UNTIL(t, t->back_errors);
+        given_down(&g);
+    }
+}
+
+/* An endpoint and a team are the program's, over a worker in associated mode. */
+TEST(verbs_objects_that_are_withdrawn_end_the_endpoint_and_the_team_over_them) {
+    static struct ending ending;
+    static struct ending_team in_team;
+    struct scene g;
+    struct tally done = {0};
+    WANTS_THE_BED();
+    given_up(&g, true);
+    struct two *t = &g.bed.t;
+    ending_begin(&ending, g.worker, t->ep);
+    ending_team_begin(&in_team, g.worker, t->b);
+    UNTIL(t, ending_team_is_ready(&in_team));
+    ending_team_waits(&in_team);
+    for (int i = 0; i < 50; i++) two_turn(t);
+    CHECK_EQ(weft_disassociate_resources(g.resource, g.worker, NULL), WEFT_ERR_BUSY);
+    CHECK_EQ(strcmp(state_of(&g), "READY"), 0);
+    CHECK_EQ(weft_resource_withdraw(g.resource, OP(&done)), WEFT_IN_PROGRESS);
+    UNTIL(t, done.calls);
+    CHECK_EQ(done.status, WEFT_OK);
+    ending_ended(&ending, WEFT_ERR_DISASSOCIATED);
+    ending_team_ended(&in_team, WEFT_ERR_DISASSOCIATED);
+    rests(&g);
+    weft_resource_info_t info;
+    CHECK_EQ(weft_resource_info(g.resource, &info), 0);
+    CHECK(info.n_users == 0 && info.status == WEFT_ERR_DISASSOCIATED);
+    UNTIL(t, weft_barrier(in_team.team[1], NULL) == WEFT_ERR_PEER_FAILED);
+    CHECK_EQ(weft_team_close(in_team.team[1], OP(&done)), WEFT_IN_PROGRESS);
+    UNTIL(t, done.calls == 2);
+    given_down(&g);
+}
+
+/* In associated mode themselves: their resource is the endpoint that stands over the objects. */
+TEST(what_is_associated_over_verbs_objects_ends_before_them) {
+    struct scene g;
+    struct tally done = {0};
+    weft_ep_t *ep;
+    weft_team_t *team;
+    WANTS_THE_BED();
+    given_up(&g, true);
+    struct two *t = &g.bed.t;
+    weft_ep_t *over[1] = {t->ep}, *alone[1] = {NULL}, *back = t->back;
+    weft_resource_value_t value = {WEFT_RES_ENDPOINT_SET, over, sizeof over},
+                          own = {WEFT_RES_ENDPOINT_SET, alone, sizeof alone};
+    weft_resource_params_t params = {
+        .kind = WEFT_RESOURCE_ENDPOINTS, .values = &value, .n_values = 1};
+    weft_resource_t *of_ep, *of_team;
+    CHECK_EQ(weft_resource_describe(&params, &of_ep), 0);
+    params.values = &own;
+    CHECK_EQ(weft_resource_describe(&params, &of_team), 0);
+    CHECK_EQ(weft_connect(g.worker, NULL, &(weft_ep_params_t){.associated = 1}, &ep), 0);
+    CHECK_EQ(weft_team_create(g.worker, &(weft_team_params_t){.associated = 1}, &team), 0);
+    weft_associate_params_t by_ep = {.resource = of_ep}, by_team = {.resource = of_team};
+    CHECK_EQ(weft_associate_resources(g.context, WEFT_OBJECT_ENDPOINT, &by_ep, ep), 0);
+    CHECK_EQ(weft_associate_resources(g.context, WEFT_OBJECT_TEAM, &by_team, team), 0);
+    UNTIL(t, weft_barrier(team, NULL) != WEFT_ERR_BUSY);
+    CHECK_EQ(weft_disassociate_resources(g.resource, g.worker, NULL), WEFT_ERR_BUSY);
+    CHECK_EQ(weft_disassociate_resources(of_ep, ep, OP(&done)), WEFT_IN_PROGRESS);
+    CHECK_EQ(weft_disassociate_resources(of_team, team, OP(&done)), WEFT_IN_PROGRESS);
+    UNTIL(t, done.calls == 2);
+    CHECK_EQ(strcmp(weft_association_state(g.context, WEFT_OBJECT_ENDPOINT, ep), "DISASSOCIATED"),
+             0);
+    CHECK_EQ(strcmp(weft_association_state(g.context, WEFT_OBJECT_TEAM, team), "DISASSOCIATED"), 0);
+    CHECK_EQ(weft_ep_flush(ep, NULL), WEFT_ERR_DISASSOCIATED);
+    CHECK_EQ(weft_barrier(team, NULL), WEFT_ERR_DISASSOCIATED);
+    CHECK_EQ(strcmp(state_of(&g), "READY"), 0);
+    t->back = back; /* not the half of the one that has ended */
+    messages_cross(&g);
+    CHECK_EQ(weft_disassociate_resources(g.resource, g.worker, OP(&done)), WEFT_IN_PROGRESS);
+    UNTIL(t, done.calls == 3);
+    rests(&g);
+    CHECK_EQ(weft_resource_release(of_ep), 0);
+    CHECK_EQ(weft_resource_release(of_team), 0);
     given_down(&g);
 }
 

@@ -3,6 +3,7 @@
 #include <ev.h>
 #include <sys/eventfd.h>
 #include <sys/wait.h>
+#include <tests/support/ending_team.h>
 #include <tests/support/ending_worker.h>
 
 /* ---- notices for a provider that has released the resource ----------------------------------- */
@@ -339,6 +340,57 @@ TEST(a_worker_that_lost_its_loop_has_lost_it_for_each_operation) {
     CHECK_EQ(ending.received.status, WEFT_ERR_RESOURCE_LOST);
     CHECK_EQ(ending.streamed.status, WEFT_ERR_RESOURCE_LOST);
     loop_down(&b.l);
+}
+
+static struct ending_team in_team;
+static bool turns_of_both(const struct busy *b, weft_worker_t *other) {
+    ev_run(b->l.loop, EVRUN_NOWAIT);
+    weft_worker_progress(other, 0);
+    return true;
+}
+#define UNTIL_BOTH(b, other, cond)                                             \
+    do {                                                                       \
+        double both_end = test_now() + test_timeout(60);                       \
+        while (!(cond) && test_now() < both_end) turns_of_both(&(b), (other)); \
+        CHECK(cond);                                                           \
+    } while (0)
+
+/* The team and the endpoint are the program's, over a worker whose loop ends. */
+static void loop_ends_under_a_team(bool by_loss) {
+    weft_status_t status = by_loss ? WEFT_ERR_RESOURCE_LOST : WEFT_ERR_DISASSOCIATED;
+    struct busy b;
+    weft_context_t *context;
+    weft_worker_t *other;
+    weft_team_info_t info;
+    CHECK_EQ(weft_context_create(NULL, &context), 0);
+    CHECK_EQ(weft_worker_create(context, &(weft_worker_params_t){.transports = "self,tcp"}, &other),
+             0);
+    busy_up(&b);
+    ending_team_begin(&in_team, b.l.worker, other);
+    UNTIL_BOTH(b, other, ending_team_is_ready(&in_team));
+    ending_team_waits(&in_team);
+    for (int i = 0; i < 100; i++) turns_of_both(&b, other);
+    CHECK_EQ(weft_disassociate_resources(b.l.resource, b.l.worker, NULL), WEFT_ERR_BUSY);
+    if (by_loss)
+        weft_resource_lose(b.l.resource);
+    else
+        CHECK_EQ(weft_resource_withdraw(b.l.resource, NULL), WEFT_IN_PROGRESS);
+    UNTIL_BOTH(b, other, in_team.barrier.calls);
+    ending_team_ended(&in_team, status);
+    UNTIL_BOTH(b, other, weft_barrier(in_team.team[1], NULL) == WEFT_ERR_PEER_FAILED);
+    CHECK_EQ(weft_team_describe(in_team.team[1], &info), 0);
+    CHECK_EQ(info.blamed, 0);
+    CHECK_EQ(weft_disassociate_resources_wait(b.l.resource, b.l.worker), by_loss ? status : 0);
+    ending_ended(&ending, status);
+    CHECK_EQ(weft_team_close_wait(in_team.team[1]), 0);
+    weft_worker_destroy(other);
+    CHECK_EQ(weft_context_destroy(context), 0);
+    loop_down(&b.l);
+}
+
+TEST(a_collective_ends_with_the_association_of_its_worker_with_a_loop) {
+    loop_ends_under_a_team(false);
+    loop_ends_under_a_team(true);
 }
 
 /* It ends at once, of any kind. */
