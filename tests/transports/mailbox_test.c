@@ -203,10 +203,15 @@ TEST(nothing_is_sent_before_the_receiver_sends_open) {
     static struct out out[SENDERS];
     static struct in in;
     struct post *post = plain(out, &in);
+    const uint32_t others[] = {0, 6, 8, MAIL_ENDED};
     out[2].tx.limit = 0;
+    out[2].tx.opening = 7;
     CHECK(mail_blocked(&out[2].tx, &out[2].pool));
-    CHECK_EQ(refresh(&out[2]), MAIL_SAME);
-    post->sender[2].notified.open = 1;
+    for (unsigned i = 0; i < sizeof others / sizeof *others; i++) {
+        post->sender[2].notified.open = others[i];
+        CHECK_EQ(refresh(&out[2]), MAIL_SAME);
+    }
+    post->sender[2].notified.open = 7;
     CHECK_EQ(refresh(&out[2]), MAIL_MOVED);
     CHECK(!mail_blocked(&out[2].tx, &out[2].pool));
 }

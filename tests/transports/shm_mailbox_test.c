@@ -411,6 +411,54 @@ static void close_liars(struct pair *p, struct end *mail_a, struct end *mail_b, 
     pair_close(p);
 }
 
+/* ---- ends before the beginning --------------------------------------------------------------- */
+
+/* Opens another worker for what p.iface_a dials, on a reactor of its own. */
+static void open_another(const struct pair *p, struct pair *q) {
+    *q = *p;
+    CHECK_EQ(weft__reactor_create(p->context, &(struct reactor_params){0}, &q->reactor_b), WEFT_OK);
+    CHECK_EQ(pair_iface((struct pair *)p, q->reactor_b, 0xc3, &q->iface_b), WEFT_OK);
+}
+
+static void close_another(struct pair *q) {
+    q->iface_b->ops->close(q->iface_b);
+    weft__reactor_progress(q->reactor_b, 0);
+    weft__reactor_destroy(q->reactor_b);
+}
+
+/* b has accepted, and does not know yet that its dialer gave up. The dialer's next lane has the
+ * number of the first, and another peer. */
+TEST(what_was_accepted_too_late_sends_nothing_to_the_dialers_next_lane) {
+    struct pair p, q;
+    struct end first = {0}, b = {0}, next = {0}, c = {0};
+    open_without_rings(&p);
+    open_another(&p, &q);
+    CHECK_EQ(pair_dial(&p, &first, &b), WEFT_OK);
+    unsigned number = ((struct shm_lane *)first.lane)->index;
+    for (double over = test_now() + test_timeout(60); !b.n_open && test_now() < over;)
+        weft__reactor_progress(p.reactor_b, 0);
+    CHECK_EQ(b.n_open, 1);
+    first.lane->ops->close(first.lane, false);
+    for (double over = test_now() + test_timeout(60); !first.n_closed && test_now() < over;)
+        weft__reactor_progress(p.reactor_a, 0);
+    CHECK_EQ(pair_dial(&q, &next, &c), WEFT_OK);
+    p.next_accepted = &c;
+    CHECK_EQ(((struct shm_lane *)next.lane)->index, number);
+    CHECK(pair_until(&q, next.n_open && c.n_open));
+    CHECK_EQ(b.lane->ops->am_short(b.lane, 1, 7, "late", 4), WEFT_NO_RESOURCE);
+    CHECK(pair_until(&p, b.n_down == 1));
+    pair_turns(&p, 10);
+    CHECK_EQ(next.n_messages, 0);
+    still_works(&q, &c, &next);
+    still_works(&q, &next, &c);
+    pair_end_close(&b, true);
+    pair_end_close(&next, true);
+    c.pair = next.pair = &q;
+    pair_end_close(&c, true);
+    close_another(&q);
+    pair_close(&p);
+}
+
 TEST(a_lie_within_a_message_ends_its_lane_alone) {
     for (int lie = 0; lie < 4; lie++) {
         struct pair p;

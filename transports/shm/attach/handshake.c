@@ -107,6 +107,7 @@ static struct shm_hello hello_of(const struct shm_lane *lane, uint8_t kind) {
                               .n_blocks = SHM_BLOCKS,
                               .fenced = iface->wakeup.fenced,
                               .only_ring = lane->more->opts == SHM_OPTS_RING,
+                              .opening = lane->more->opening,
                               .probe_at = (uint64_t)(uintptr_t)iface->self.probe,
                               .probe = *iface->self.probe};
 }

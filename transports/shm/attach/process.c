@@ -186,6 +186,7 @@ weft_status_t weft__shm_meet(struct shm_lane *lane, const struct shm_hello *hell
     lane->mail.tx.newest =
         &((struct doorbell *)process->doorbells->segment.at)[hello->place].mailbox;
     lane->mail.tx.slot = (uint16_t)hello->lane;
+    lane->mail.tx.opening = hello->opening;
     lane->mail.view.near =
         ((const struct slot_table_tx_slot *)process->tx_slots->segment.at)[hello->place].nodes;
     lane->event_fd = fds[SHM_FD_EVENT];

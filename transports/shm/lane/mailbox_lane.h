@@ -34,6 +34,7 @@ struct shm_mail {
     struct segment segment;                                /* the pool's memory (pool.h) */
     uint32_t nodes_filled, blocks_filled, controls_filled; /* bytes with memory behind them */
     uint32_t n_notes;                                      /* nodes that have a note */
+    uint32_t last_opening;                                 /* of a lane, as its peer knows it */
     /* lanes whose nodes may be in our mailbox */
     unsigned n_lanes;
     unsigned n_drains;

@@ -77,11 +77,22 @@ static const struct mail_control *control_of_peer(const struct shm_lane *lane) {
                                         : (const struct mail_control *)(const void *)far + number;
 }
 
+/*
+ * A number that no other lane of this worker has had for long. A peer that accepted a lane may learn
+ * late that its dialer gave it up, and another lane may have its place by then. The number keeps
+ * the peer from taking the other's `open` for its own.
+ */
+static uint32_t next_opening(struct shm_mail *mail) {
+    if (++mail->last_opening == MAIL_ENDED) mail->last_opening = 1;
+    return mail->last_opening;
+}
+
 weft_status_t weft__shm_mail_offer(struct shm_lane *lane) {
     struct mail_control *ours;
     weft_status_t st = control_of(shm_iface(lane), lane->index, &ours);
     if (st < 0) return st;
     lane->mail.ours = ours;
+    lane->more->opening = next_opening(&shm_iface(lane)->mail);
     atomic_store_explicit(&ours->open, 0, memory_order_relaxed);
     atomic_store_explicit(&ours->consumed, 0, memory_order_relaxed);
     atomic_store_explicit(&ours->wants, 0, memory_order_relaxed);
@@ -97,7 +108,7 @@ weft_status_t weft__shm_mail_begin(struct shm_lane *lane) {
     lane->mail.tx.theirs = control_of_peer(lane);
     lane->by_mail = true;
     iface->mail.n_lanes++;
-    atomic_store(&lane->mail.ours->open, MAIL_OPEN);
+    atomic_store(&lane->mail.ours->open, lane->more->opening);
     return WEFT_OK;
 }
 

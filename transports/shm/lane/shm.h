@@ -64,6 +64,7 @@ struct shm_ext {
     struct shm_keys *keys;              /* of one-sided access (key.h); NULL: never used */
     struct shm_bulk *bulk, **bulk_last; /* a queue; `bulk_last` NULL: never used */
     unsigned n_outstanding;             /* in md->outstanding */
+    uint32_t opening;                   /* what opens the lane (mailbox.h), until it is up */
     struct shm_put_req *put_reqs, **put_req_last;
     struct job bulk_job, put_req_job;
 };

@@ -70,10 +70,10 @@ struct mail_control {
     /* grows when this worker sleeps until the peer has passed more than `seen` */
     _Atomic uint32_t wants;
     _Atomic uint32_t seen; /* messages that the peer had passed then */
-    /* MAIL_OPEN: the peer may publish; MAIL_ENDED: this worker's side ended */
+    /* the lane's `opening`: its peer may publish; MAIL_ENDED: this worker's side ended */
     _Atomic uint32_t open;
 };
-enum { MAIL_OPEN = 1, MAIL_ENDED = 2 };
+#define MAIL_ENDED UINT32_MAX
 
 /* ---- sender ---------------------------------------------------------------------------------- */
 
@@ -109,13 +109,22 @@ struct mail_tx {
     _Atomic uint64_t *newest;          /* the receiver's mailbox */
     const struct mail_control *theirs; /* the receiver's */
     uint32_t sent, returned, limit;    /* `limit`: first number that may not be sent */
-    uint16_t first, last;              /* nodes under way, in their order */
-    uint16_t slot;                     /* ours, in the receiver's table */
+    union {
+        /* While `limit` is 0: what theirs->open says when the peer has opened this lane. Another
+         * number there is that of an earlier or a later lane, which had this lane's place. */
+        uint32_t opening;
+        struct {
+            uint16_t last; /* of the nodes under way */
+            /* of the staging memory (lane/staging.c): the newest chunk that messages under way lie
+             * in, if `n_staged` is not 0 */
+            uint16_t newest_chunk;
+        };
+    };
+    uint16_t first;    /* of the nodes under way, in their order; MAIL_NONE: there are none */
+    uint16_t slot;     /* ours, in the receiver's table */
+    uint16_t n_staged; /* messages under way that lie in staging memory */
+    uint8_t n_chunks;  /* the chunks of these */
     uint8_t n_blocks;
-    /* of the staging memory (lane/staging.c): chunks that messages under way lie in, the newest of
-     * them, and these messages */
-    uint8_t n_chunks;
-    uint16_t newest_chunk, n_staged;
 };
 
 static inline uint32_t mail_under_way(const struct mail_tx *tx) {
@@ -229,7 +238,8 @@ static inline void mail_take_back(struct mail_tx *tx, struct mail_pool *pool,
 static inline int mail_refresh(struct mail_tx *tx, struct mail_pool *pool,
                                void (*give_back)(void *arg, int32_t chunk), void *arg) {
     if (tx->limit == 0) {
-        if (!atomic_load_explicit(&tx->theirs->open, memory_order_acquire)) return MAIL_SAME;
+        if (atomic_load_explicit(&tx->theirs->open, memory_order_acquire) != tx->opening)
+            return MAIL_SAME;
         tx->limit = MAIL_WINDOW;
         return MAIL_MOVED;
     }

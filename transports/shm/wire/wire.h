@@ -9,7 +9,7 @@
 
 enum {
     SHM_MAGIC = 0x6d687377, /* "wshm" */
-    SHM_VERSION = 7,
+    SHM_VERSION = 8,
     SHM_DIRECTORY_MAX = 56,
     /* Descriptors of HELLO and WELCOME: doorbells, tx slots, pool, eventfd and, if offered,
      * ring. */
@@ -47,7 +47,7 @@ struct shm_hello {
     /* 1: the sender's process takes part in membarriers, so its ring may be attended */
     uint32_t fenced;
     uint32_t only_ring; /* HELLO: 1: refuse the lane rather than use the mailbox */
-    uint32_t reserved;
+    uint32_t opening;   /* the sender writes it to `open` when the peer may use its mailbox */
     uint64_t probe_at,
         /* `probe` stands at that address: the peer reads it to learn whether it may read memory */
         probe;
