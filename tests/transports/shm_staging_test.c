@@ -25,11 +25,13 @@ static void count(struct end *end, uint8_t id, const void *data, size_t len) {
     ++*(size_t *)end->arg;
 }
 
-static void fan_open(struct fan *f, const char *rings, const char *staging) {
+static void fan_open_with(struct fan *f, const char *rings, const char *staging,
+                          const char *close_timeout) {
     memset(f, 0, sizeof *f);
     memset(bytes, 5, sizeof bytes);
-    pair_open_with(&f->p[0], &weft__transport_shm, 0,
-                   (weft_setting_t[]){{"shm.rings", rings}, {"shm.staging", staging}}, 2);
+    weft_setting_t settings[] = {
+        {"shm.rings", rings}, {"shm.staging", staging}, {"close.timeout", close_timeout}};
+    pair_open_with(&f->p[0], &weft__transport_shm, 0, settings, 3);
     for (int i = 0; i < N_LANES; i++) {
         struct pair *p = &f->p[i];
         if (i) {
@@ -44,6 +46,10 @@ static void fan_open(struct fan *f, const char *rings, const char *staging) {
         f->p[0].next_accepted = &f->to[i]; /* the first pair owns every iface */
         CHECK(pair_until(p, f->from[i].n_open && f->to[i].n_open));
     }
+}
+
+static void fan_open(struct fan *f, const char *rings, const char *staging) {
+    fan_open_with(f, rings, staging, "10s");
 }
 
 static void fan_close(struct fan *f) {
@@ -82,13 +88,17 @@ static void goes(struct fan *f, int i, size_t len, size_t n) {
     })));
 }
 
+static bool all_are_free(const struct fan *f) {
+    const struct shm_staging *staging = &sender(f)->staging;
+    return staging->n_free + (staging->open_chunk >= 0) == staging->n_chunks;
+}
+
 /* What is under way is taken in the end, and every chunk returns. */
 static void all_returns(struct fan *f) {
     for (int i = 0; i < N_LANES; i++)
         CHECK(pair_until(&f->p[i], f->from[i].lane->ops->buffer->all_taken(f->from[i].lane)));
     for (int i = 0; i < N_LANES; i++) CHECK_EQ(tx_of(f, i)->n_staged + tx_of(f, i)->n_chunks, 0);
-    struct shm_staging *staging = &sender(f)->staging;
-    CHECK_EQ(staging->n_free + (staging->open_chunk >= 0), staging->n_chunks);
+    CHECK(all_are_free(f));
 }
 
 /* By the mailbox, and by rings. */
@@ -156,4 +166,34 @@ TEST_WAYS(a_single_chunk_serves_all_in_turn) {
     }
     all_returns(&f);
     fan_close(&f);
+}
+
+/* The sender closes a lane to a receiver that takes nothing before the end of close.timeout. */
+static size_t give_up(struct fan *f, int i, bool flush) {
+    struct end *from = &f->from[i];
+    size_t sent = fill(f, i, sizeof bytes);
+    from->lane->ops->close(from->lane, flush);
+    for (double over = test_now() + test_timeout(60); !from->n_closed && test_now() < over;)
+        weft__reactor_progress(f->p[0].reactor_a, 0);
+    CHECK_EQ(from->n_closed, 1);
+    CHECK(!all_are_free(f));
+    return sent;
+}
+
+/* The receiver reads them, or closes. Until then they are not written over. */
+TEST_WAYS(what_a_receiver_held_beyond_a_close_returns_when_it_goes_on) {
+    for (int way = 0; way < 4; way++) {
+        struct fan f;
+        fan_open_with(&f, rings, "4m", "50ms");
+        size_t sent = give_up(&f, 0, way & 1);
+        goes(&f, 1, sizeof bytes, 50);
+        CHECK_EQ(f.came[0], 0);
+        if (way & 2) f.to[0].lane->ops->close(f.to[0].lane, true);
+        CHECK(pair_until(&f.p[0], way & 2 ? f.to[0].n_closed : f.to[0].n_down));
+        if (way == 1) CHECK_EQ(f.came[0], sent);
+        pair_end_close(&f.to[0], true);
+        CHECK(pair_until(&f.p[0], all_are_free(&f)));
+        CHECK(pair_until(&f.p[0], sender(&f)->table.n == N_LANES - 1));
+        fan_close(&f);
+    }
 }

@@ -216,17 +216,16 @@ static void start_attach(struct shm_lane *lane) {
     shm_way(lane)->activate(lane);
 }
 
-/* Chunks that a peer may still read are not used again. Those of the mailbox wait for its drain. */
-static void chunks_end(struct shm_lane *lane, bool peer_is_done) {
-    if (lane->mail.tx.n_staged == 0 || lane->by_mail) return;
-    if (shm_ring(lane)->theirs) weft__shm_refresh(lane);
-    if (peer_is_done) shm_way(lane)->reclaim(lane);
+/* Chunks that a peer may still read are not used again: the lane stays for them (teardown.c). Those
+ * of the mailbox wait for its drain. */
+static void chunks_end(struct shm_lane *lane) {
+    if (lane->mail.tx.n_staged == 0 || lane->by_mail || lane->parting) return;
+    weft__shm_refresh(lane);
+    if (lane->received_end || lane->received_eof) shm_way(lane)->reclaim(lane);
     if (lane->mail.tx.n_staged)
         weft__log(weft__reactor_context(reactor_of(lane)), WEFT_LOG_WARN, "shm",
-                  "pid %d kept %u staging chunks beyond its close", (int)shm_pid(lane),
+                  "pid %d may read %u staging chunks beyond the close", (int)shm_pid(lane),
                   lane->mail.tx.n_chunks);
-    lane->mail.tx.n_staged = 0;
-    lane->mail.tx.n_chunks = 0;
 }
 
 /* Records the cause that the owner gets with the status. */
@@ -245,7 +244,7 @@ static void note_cause(const struct shm_lane *lane, int pid) {
 
 static void notify_down(struct shm_lane *lane) {
     int pid = (int)shm_pid(lane); /* unknown after the release */
-    chunks_end(lane, true);
+    chunks_end(lane);
     weft__shm_release(lane);
     lane->lane.ops = shm_iface(lane)->lane_ops->down;
     weft__shm_bulk_end(lane, lane->status);
@@ -271,12 +270,12 @@ static void take_off(struct shm_lane *lane) {
     lane->sends_ctrl = false;
     if (lane->more) weft__job_drop(reactor_of(lane), &lane->more->bulk_job);
     lane->zombie = true;
-    if (lane->by_mail) return;
+    if (shm_outlives_release(lane)) return;
     weft__shm_lane_end(lane);
 }
 
 static void notify_closed(struct shm_lane *lane) {
-    chunks_end(lane, !lane->timed_out);
+    chunks_end(lane);
     weft__shm_bulk_end(lane, WEFT_ERR_CANCELLED);
     take_off(lane);
     lane->lane.iface->up->closed(&lane->lane);
@@ -295,7 +294,6 @@ static void accepted(struct shm_lane *lane) {
 
 static void time_is_up(struct shm_lane *lane) {
     if (lane->status == WEFT_OK) lane->status = WEFT_ERR_TIMED_OUT;
-    lane->timed_out = true;
     weft__shm_step(lane, SHM_ATTACH_EV_TIMEOUT);
 }
 

@@ -34,7 +34,7 @@ bool weft__shm_grow_lanes(struct shm_iface *iface);
 struct shm_lane *weft__shm_lane_new(struct shm_iface *iface);
 /* a lane that its owner does not know */
 void weft__shm_lane_free(struct shm_lane *lane);
-/* of a lane that no mailbox holds nodes of */
+/* of a lane of which the peer reads nothing more */
 void weft__shm_lane_end(struct shm_lane *lane);
 void weft__shm_step(struct shm_lane *lane, unsigned event); /* within a turn */
 void weft__shm_failed(struct shm_lane *lane, weft_status_t status);
@@ -46,7 +46,7 @@ extern const struct shm_lane_events weft__shm_lane_events;
 weft_status_t weft__shm_dial(struct shm_lane *lane);
 weft_status_t weft__shm_handshake(struct shm_lane *lane, int fd);
 
-/* teardown.c: the end of a lane by the mailbox */
+/* teardown.c: the end of a lane of which the peer may still read something */
 void weft__shm_part_leave(struct shm_lane *lane); /* this side has released it */
 /* The mailbox holds no message of the peer any more. True: the lane has ended, and perhaps its
  * worker. */

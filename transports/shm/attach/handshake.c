@@ -372,11 +372,11 @@ void weft__shm_close_all(struct shm_lane *lane) {
     lane->by_mail = false; /* the mailbox holds no message of it */
 }
 
-/* Releases the lane on this side. What the mailboxes may hold of it goes later (teardown.c). */
+/* Releases the lane on this side. What the peer may still read of it goes later (teardown.c). */
 void weft__shm_release(struct shm_lane *lane) {
     shm_way(lane)->leave(lane);
     if (!lane->parting) weft__timer_stop(lane->lane.iface->reactor, &lane->timer);
-    if (lane->by_mail)
+    if (shm_outlives_release(lane))
         weft__shm_part_leave(lane);
     else
         weft__shm_close_all(lane);

@@ -12,6 +12,10 @@ weft_status_t weft__shm_send_hello(struct shm_lane *lane, uint8_t kind);
 weft_status_t weft__shm_send_word(int fd, uint8_t kind, weft_status_t status);
 void weft__shm_read(struct aux_watch *watch, int events);
 void weft__shm_release(struct shm_lane *lane); /* this side has done with the lane */
+/* Beyond that, a mailbox may hold nodes of the lane, or the peer may read staging chunks. */
+static inline bool shm_outlives_release(const struct shm_lane *lane) {
+    return lane->by_mail || lane->mail.tx.n_staged;
+}
 void weft__shm_close_all(struct shm_lane *lane);
 /* A ring goes to lanes that earn it; otherwise the first lanes have the rings. */
 bool weft__shm_rings_are_earned(const struct shm_iface *iface);

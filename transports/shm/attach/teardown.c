@@ -1,5 +1,5 @@
-/* The teardown of a lane by the mailbox. Its owner may be gone while both mailboxes are drained
- * of the lane's nodes. */
+/* The teardown of a lane by the mailbox, and of one by rings while its peer may read staging
+ * chunks. Its owner may be gone by then. */
 #include "attach.h"
 #include "handshake.h"
 #include <errno.h>
@@ -39,7 +39,10 @@ static void on_effect(struct fsm *m, unsigned effect) {
     case SHM_PART_FX_EMPTY: weft__shm_mail_drain(lane); break;
     case SHM_PART_FX_SHUT: shutdown(lane->watch.fd, SHUT_WR); break;
     case SHM_PART_FX_FREE:
-        weft__shm_mail_forget(lane);
+        if (lane->by_mail)
+            weft__shm_mail_forget(lane);
+        else
+            shm_way(lane)->reclaim(lane);
         weft__shm_lane_end(lane);
         break;
     case SHM_PART_N_EFFECTS: break;

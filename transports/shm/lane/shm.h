@@ -91,13 +91,12 @@ struct shm_lane {
     bool sends_bye : 1, sends_quit : 1; /* when the socket has room */
     bool waits : 1;                     /* in mail->waiting */
     bool sends_ctrl : 1;                /* the iface's job has something to do for it */
-    /* its owner has got `closed`; the lane stays until neither mailbox holds anything of the
-         * other */
+    /* its owner has got `closed`; the lane stays until neither side can read anything of the
+     * other's */
     bool zombie : 1;
     bool parting : 1; /* this side has released it (teardown.c) */
     /* the peer sends no more: call events->found_empty when all is read */
     bool watches_empty : 1;
-    bool timed_out : 1;                      /* the peer did not answer the good-bye */
     bool shown : 1;                          /* the peer may know our slot */
     bool received_end : 1, received_eof : 1; /* the peer's BYE or QUIT; the end of its socket */
     bool asked : 1;                          /* wake the peer when one of its nodes is passed */
