@@ -20,6 +20,19 @@ static void open_without_rings(struct pair *p) {
     pair_open_with(p, &weft__transport_shm, 0, (weft_setting_t[]){{"shm.rings", "0"}}, 1);
 }
 
+/* Opens another worker for what p.iface_a dials, on a reactor of its own. */
+static void open_another(const struct pair *p, struct pair *q) {
+    *q = *p;
+    CHECK_EQ(weft__reactor_create(p->context, &(struct reactor_params){0}, &q->reactor_b), WEFT_OK);
+    CHECK_EQ(pair_iface((struct pair *)p, q->reactor_b, 0xc3, &q->iface_b), WEFT_OK);
+}
+
+static void close_another(struct pair *q) {
+    q->iface_b->ops->close(q->iface_b);
+    weft__reactor_progress(q->reactor_b, 0);
+    weft__reactor_destroy(q->reactor_b);
+}
+
 /* ---- rings are scarce ------------------------------------------------------------------------ */
 
 TEST(peers_beyond_the_rings_use_the_mailbox_until_one_is_free) {
@@ -245,10 +258,7 @@ TEST(who_takes_nothing_holds_up_no_one_else) {
     struct expect e = {0};
     open_without_rings(&p);
     pair_connect(&p);
-    q = p;
-    CHECK_EQ(weft__reactor_create(p.context, &(struct reactor_params){0}, &q.reactor_b), WEFT_OK);
-    CHECK_EQ(pair_iface(&p, q.reactor_b, 0xc3, &q.iface_b), WEFT_OK);
-    p.next_accepted = &c;
+    open_another(&p, &q);
     CHECK_EQ(pair_dial(&q, &to_c, &c), WEFT_OK);
     p.next_accepted = &c;
     CHECK(pair_until(&q, to_c.n_open && c.n_open));
@@ -263,9 +273,7 @@ TEST(who_takes_nothing_holds_up_no_one_else) {
     pair_end_close(&to_c, true);
     c.pair = &q;
     pair_end_close(&c, true);
-    q.iface_b->ops->close(q.iface_b);
-    weft__reactor_progress(q.reactor_b, 0);
-    weft__reactor_destroy(q.reactor_b);
+    close_another(&q);
     pair_close(&p);
 }
 
@@ -411,54 +419,6 @@ static void close_liars(struct pair *p, struct end *mail_a, struct end *mail_b, 
     pair_close(p);
 }
 
-/* ---- ends before the beginning --------------------------------------------------------------- */
-
-/* Opens another worker for what p.iface_a dials, on a reactor of its own. */
-static void open_another(const struct pair *p, struct pair *q) {
-    *q = *p;
-    CHECK_EQ(weft__reactor_create(p->context, &(struct reactor_params){0}, &q->reactor_b), WEFT_OK);
-    CHECK_EQ(pair_iface((struct pair *)p, q->reactor_b, 0xc3, &q->iface_b), WEFT_OK);
-}
-
-static void close_another(struct pair *q) {
-    q->iface_b->ops->close(q->iface_b);
-    weft__reactor_progress(q->reactor_b, 0);
-    weft__reactor_destroy(q->reactor_b);
-}
-
-/* b has accepted, and does not know yet that its dialer gave up. The dialer's next lane has the
- * number of the first, and another peer. */
-TEST(what_was_accepted_too_late_sends_nothing_to_the_dialers_next_lane) {
-    struct pair p, q;
-    struct end first = {0}, b = {0}, next = {0}, c = {0};
-    open_without_rings(&p);
-    open_another(&p, &q);
-    CHECK_EQ(pair_dial(&p, &first, &b), WEFT_OK);
-    unsigned number = ((struct shm_lane *)first.lane)->index;
-    for (double over = test_now() + test_timeout(60); !b.n_open && test_now() < over;)
-        weft__reactor_progress(p.reactor_b, 0);
-    CHECK_EQ(b.n_open, 1);
-    first.lane->ops->close(first.lane, false);
-    for (double over = test_now() + test_timeout(60); !first.n_closed && test_now() < over;)
-        weft__reactor_progress(p.reactor_a, 0);
-    CHECK_EQ(pair_dial(&q, &next, &c), WEFT_OK);
-    p.next_accepted = &c;
-    CHECK_EQ(((struct shm_lane *)next.lane)->index, number);
-    CHECK(pair_until(&q, next.n_open && c.n_open));
-    CHECK_EQ(b.lane->ops->am_short(b.lane, 1, 7, "late", 4), WEFT_NO_RESOURCE);
-    CHECK(pair_until(&p, b.n_down == 1));
-    pair_turns(&p, 10);
-    CHECK_EQ(next.n_messages, 0);
-    still_works(&q, &c, &next);
-    still_works(&q, &next, &c);
-    pair_end_close(&b, true);
-    pair_end_close(&next, true);
-    c.pair = next.pair = &q;
-    pair_end_close(&c, true);
-    close_another(&q);
-    pair_close(&p);
-}
-
 TEST(a_lie_within_a_message_ends_its_lane_alone) {
     for (int lie = 0; lie < 4; lie++) {
         struct pair p;
@@ -521,6 +481,35 @@ TEST(a_lie_to_a_paused_lane_ends_it_alone) {
     }
 }
 
+/* b claims to have passed more than it was sent, while another lane waits for c to pass some. */
+TEST(a_lie_about_what_was_passed_ends_its_lane_while_others_wait_asleep) {
+    struct pair p, q;
+    struct end to_c = {0}, c = {0};
+    struct stream stuck;
+    open_without_rings(&p);
+    pair_connect(&p);
+    open_another(&p, &q);
+    CHECK_EQ(pair_dial(&q, &to_c, &c), WEFT_OK);
+    p.next_accepted = &c;
+    CHECK(pair_until(&q, to_c.n_open && c.n_open));
+    CHECK_EQ(p.a.lane->ops->am_short(p.a.lane, 1, 1, "x", 1), WEFT_OK);
+    atomic_fetch_add(&((struct shm_lane *)p.b.lane)->mail.ours->consumed, 1000);
+    stream_start(&stuck, to_c.lane, 100000);
+    struct pollfd look = {weft__reactor_fd(p.reactor_a), POLLIN, 0};
+    double over = test_now() + test_timeout(60);
+    do weft__reactor_progress(p.reactor_a, 0);
+    while (poll(&look, 1, 0) == 1 && test_now() < over);
+    CHECK_EQ(poll(&look, 1, 0), 0);
+    CHECK_EQ(p.a.n_down, 1);
+    CHECK_EQ(p.a.down, WEFT_ERR_PROTOCOL);
+    to_c.lane->ops->pending_remove(to_c.lane, &stuck.pending);
+    pair_end_close(&to_c, true);
+    c.pair = &q;
+    pair_end_close(&c, true);
+    close_another(&q);
+    pair_close(&p);
+}
+
 /* What b's mailbox held is lost, and its owner is unknown: its lanes say so, and no ring
  * notices. */
 TEST(a_lie_in_the_mailbox_ends_its_lanes_and_no_ring) {
@@ -574,4 +563,39 @@ TEST(random_bytes_in_what_a_liar_may_write_crash_no_one) {
         for (int i = 0; i < 6; i++) pair_end_close(all[i], false);
         pair_close(&p);
     }
+}
+
+/* ---- ends before the beginning --------------------------------------------------------------- */
+
+/* b has accepted, and does not know yet that its dialer gave up. The dialer's next lane has the
+ * number of the first, and another peer. */
+TEST(what_was_accepted_too_late_sends_nothing_to_the_dialers_next_lane) {
+    struct pair p, q;
+    struct end first = {0}, b = {0}, next = {0}, c = {0};
+    open_without_rings(&p);
+    open_another(&p, &q);
+    CHECK_EQ(pair_dial(&p, &first, &b), WEFT_OK);
+    unsigned number = ((struct shm_lane *)first.lane)->index;
+    for (double over = test_now() + test_timeout(60); !b.n_open && test_now() < over;)
+        weft__reactor_progress(p.reactor_b, 0);
+    CHECK_EQ(b.n_open, 1);
+    first.lane->ops->close(first.lane, false);
+    for (double over = test_now() + test_timeout(60); !first.n_closed && test_now() < over;)
+        weft__reactor_progress(p.reactor_a, 0);
+    CHECK_EQ(pair_dial(&q, &next, &c), WEFT_OK);
+    p.next_accepted = &c;
+    CHECK_EQ(((struct shm_lane *)next.lane)->index, number);
+    CHECK(pair_until(&q, next.n_open && c.n_open));
+    CHECK_EQ(b.lane->ops->am_short(b.lane, 1, 7, "late", 4), WEFT_NO_RESOURCE);
+    CHECK(pair_until(&p, b.n_down == 1));
+    pair_turns(&p, 10);
+    CHECK_EQ(next.n_messages, 0);
+    still_works(&q, &c, &next);
+    still_works(&q, &next, &c);
+    pair_end_close(&b, true);
+    pair_end_close(&next, true);
+    c.pair = next.pair = &q;
+    pair_end_close(&c, true);
+    close_another(&q);
+    pair_close(&p);
 }

@@ -1,5 +1,6 @@
 /* Staging memory for large messages: receivers that take nothing leave some for the others. */
 #include "pair.h"
+#include <poll.h>
 #include <transports/shm/lane/shm.h>
 
 enum { N_LANES = 8 };
@@ -196,4 +197,51 @@ TEST_WAYS(what_a_receiver_held_beyond_a_close_returns_when_it_goes_on) {
         CHECK(pair_until(&f.p[0], sender(&f)->table.n == N_LANES - 1));
         fan_close(&f);
     }
+}
+
+/* ---- liars ----------------------------------------------------------------------------------- */
+
+/* The receiver claims to have passed more than it was sent. */
+static void lie(const struct end *to) {
+    struct shm_lane *lane = (struct shm_lane *)to->lane;
+    if (lane->by_mail)
+        atomic_fetch_add(&lane->mail.ours->consumed, 1000);
+    else
+        atomic_fetch_add(&shm_ring(lane)->ours->tail, 1000);
+}
+
+struct waiting {
+    struct pending pending;
+    struct fan *fan;
+};
+
+static weft_status_t send_again(struct pending *pending) {
+    return send(((struct waiting *)pending)->fan, 1, sizeof bytes);
+}
+
+static bool sleeps(struct reactor *r) {
+    struct pollfd look = {weft__reactor_fd(r), POLLIN, 0};
+    double over = test_now() + test_timeout(60);
+    do weft__reactor_progress(r, 0);
+    while (poll(&look, 1, 0) == 1 && test_now() < over);
+    return poll(&look, 1, 0) == 0;
+}
+
+/* Its chunk stays until it ends; another lane waits for that, asleep. */
+TEST_WAYS(a_lie_about_what_was_passed_ends_the_lane_and_no_one_spins) {
+    struct fan f;
+    fan_open(&f, rings, "1");
+    struct waiting w = {{.retry = send_again}, &f};
+    CHECK(fill(&f, 0, sizeof bytes) > 0);
+    lie(&f.to[0]);
+    CHECK_EQ(send(&f, 1, sizeof bytes), WEFT_NO_RESOURCE);
+    f.from[1].lane->ops->pending_add(f.from[1].lane, &w.pending);
+    CHECK(sleeps(f.p[0].reactor_a));
+    CHECK_EQ(f.from[0].n_down, 1);
+    CHECK_EQ(f.from[0].down, WEFT_ERR_PROTOCOL);
+    CHECK(pair_until(&f.p[0], f.to[0].n_down == 1));
+    pair_end_close(&f.from[0], true);
+    pair_end_close(&f.to[0], true);
+    CHECK(pair_until(&f.p[1], f.came[1] == 1));
+    fan_close(&f);
 }

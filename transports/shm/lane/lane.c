@@ -27,10 +27,11 @@ static inline void ring_sent(struct shm_lane *lane, const struct shm_ring *ring,
         weft__shm_ring_peer(lane);
 }
 
-/* The next poll reports RING_LIES to the attachment. */
+/* The next poll reports RING_LIES to the attachment: for what waits, or as it looks at chunks. */
 int weft__shm_refresh(struct shm_lane *lane) {
     uint64_t limit = shm_ring(lane)->tx.limit;
     int moved = ring_refresh(&shm_ring(lane)->tx, weft__shm_chunk_put, lane);
+    if (UNLIKELY(moved == RING_LIES)) shm_iface(lane)->staging.wanted = true;
     if (moved == RING_MOVED) shm_worked(lane, shm_ring(lane)->tx.limit - limit);
     return moved;
 }

@@ -15,10 +15,11 @@
 
 /* The next poll reports MAIL_LIES to the attachment. */
 static int refresh(struct shm_lane *lane) {
+    struct shm_mail *mail = &shm_iface(lane)->mail;
     uint32_t returned = lane->mail.tx.returned;
-    int moved =
-        mail_refresh(&lane->mail.tx, &shm_iface(lane)->mail.pool, weft__shm_chunk_put, lane);
+    int moved = mail_refresh(&lane->mail.tx, &mail->pool, weft__shm_chunk_put, lane);
     if (moved == MAIL_MOVED) shm_worked(lane, lane->mail.tx.returned - returned);
+    if (UNLIKELY(moved == MAIL_LIES)) mail->due = mail->lied_to = true;
     return moved;
 }
 
@@ -228,6 +229,19 @@ static bool refresh_all(struct shm_iface *iface) {
     return moved;
 }
 
+/* Ends the lanes whose peers claim to have passed more than they were sent. Returns their number. */
+static NOINLINE unsigned end_liars(struct shm_iface *iface) {
+    unsigned n = 0;
+    for (unsigned i = 0; i <= iface->table.last_index; i++) {
+        struct shm_lane *lane = iface->table.lanes[i];
+        if (!lane || !shm_is_up(lane) || !lane->by_mail || refresh(lane) != MAIL_LIES) continue;
+        shm_notify_failed(lane, WEFT_ERR_PROTOCOL);
+        n++;
+    }
+    iface->mail.lied_to = false;
+    return n;
+}
+
 static unsigned read_backlog(struct shm_lane *lane);
 
 /* Retries the lanes that wait for room, and reads the backlogs of lanes that were paused. */
@@ -240,10 +254,7 @@ static unsigned retry_waiting(struct shm_iface *iface, unsigned budget) {
     }
     for (unsigned left = mail->n_waiting; left && mail->n_waiting && n < budget; left--) {
         struct shm_lane *lane = iface->table.lanes[mail->waiting - 1];
-        if (refresh(lane) == MAIL_LIES) {
-            shm_notify_failed(lane, WEFT_ERR_PROTOCOL);
-            return n + 1;
-        }
+        if (refresh(lane) == MAIL_LIES) return n + 1;
         leave_mailbox(lane);
         n += read_backlog(lane);
         if (!mail_blocked(&lane->mail.tx, &mail->pool)) n += weft__shm_retry(lane);
@@ -501,9 +512,11 @@ unsigned weft__shm_mail_work(struct shm_iface *iface, unsigned budget) {
     if (UNLIKELY(atomic_load_explicit(&iface->slot.doorbell->wanted, memory_order_relaxed)))
         answer_wanted(iface);
     mail->due = false;
-    unsigned n = receive_mailbox(iface, budget);
+    unsigned n = UNLIKELY(mail->lied_to) ? end_liars(iface) : 0;
+    n += receive_mailbox(iface, budget);
     if (UNLIKELY(mail->n_waiting)) n += retry_waiting(iface, budget > n ? budget - n : 1);
-    if (!mail_all_read(&mail->rx) || mail->n_waiting || mail->n_drains) mail->due = true;
+    if (!mail_all_read(&mail->rx) || mail->n_waiting || mail->n_drains || mail->lied_to)
+        mail->due = true;
     return n;
 }
 
@@ -511,7 +524,8 @@ bool weft__shm_mail_quiet(struct shm_iface *iface) {
     struct shm_mail *mail = &iface->mail;
     if (atomic_load(&iface->slot.doorbell->mailbox) || atomic_load(&iface->slot.doorbell->wanted))
         return false;
-    if (!mail_all_read(&mail->rx) || mail->n_drains || backlog_is_due(iface)) return false;
+    if (!mail_all_read(&mail->rx) || mail->n_drains || mail->lied_to || backlog_is_due(iface))
+        return false;
     return !mail->n_waiting || !refresh_all(iface);
 }
 

@@ -41,6 +41,7 @@ struct shm_mail {
     uint32_t n_takes;
     bool due;          /* there is work besides the mailbox */
     bool nodes_wanted; /* a send found no node */
+    bool lied_to;      /* of the messages to it, a peer claims to have passed too many */
     /* 1 + index of the first and the last lane that wait for room */
     uint16_t waiting, last_waiting;
     unsigned n_waiting;

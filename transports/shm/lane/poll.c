@@ -248,13 +248,19 @@ static void called(void *arg, unsigned bit) {
         if (shm_is_up(lane)) activate(lane);
 }
 
-/* Takes back passed chunks from all lanes: a returned chunk serves any lane that waits. */
-static void reclaim_chunks(struct shm_iface *iface) {
+/* Takes back passed chunks from all lanes: a returned chunk serves any lane that waits. Returns the
+ * number of lanes that failed. */
+static NOINLINE unsigned reclaim_chunks(struct shm_iface *iface) {
+    unsigned n = 0;
     for (unsigned i = 0; i <= iface->table.last_index; i++) {
         struct shm_lane *lane = iface->table.lanes[i];
-        if (lane && shm_is_up(lane) && lane->mail.tx.n_staged) shm_way(lane)->refresh(lane);
+        if (!lane || !shm_is_up(lane) || !lane->mail.tx.n_staged) continue;
+        if (shm_way(lane)->refresh(lane) != RING_LIES) continue;
+        shm_notify_failed(lane, WEFT_ERR_PROTOCOL);
+        n++;
     }
     if (iface->staging.n_free) iface->staging.wanted = false;
+    return n;
 }
 
 /* There is work besides the active rings. Most looks find none. */
@@ -284,7 +290,7 @@ static unsigned look_at_rings(struct shm_iface *iface, unsigned budget) {
 static NOINLINE int answer_calls(struct shm_iface *iface, unsigned budget) {
     unsigned n = 0;
     if (doorbell_rang(iface->slot.doorbell)) doorbell_answer(iface->slot.doorbell, called, iface);
-    if (iface->staging.wanted) reclaim_chunks(iface);
+    if (iface->staging.wanted && (n = reclaim_chunks(iface)) > 0) return (int)n;
     if (shm_mail_stirs(iface)) n = weft__shm_mail_work(iface, share_of(budget));
     return (int)(n < budget && iface->rings.n_active ? n + look_at_rings(iface, budget - n) : n);
 }

@@ -25,7 +25,7 @@ struct shm_staging {
     uint32_t *users; /* of each chunk: messages that lie in it */
     int32_t *free;   /* a queue of n_free chunks, from first_free on */
     bool *filled;    /* of each chunk: it has memory behind it */
-    bool wanted;     /* a send found no chunk free */
+    bool wanted;     /* look at the chunks of all lanes: a send found none free, or a peer lied */
 };
 
 weft_status_t weft__shm_staging_size(struct shm_iface *iface); /* before the pool is made */
