@@ -62,6 +62,31 @@ TEST(peers_beyond_the_rings_use_the_mailbox_until_one_is_free) {
     pair_close(&p);
 }
 
+/* Every turn of b finds more in the mailbox than it may take. */
+TEST(a_flooded_mailbox_leaves_turns_to_the_rings) {
+    struct pair p;
+    struct end ring_a = {0}, ring_b = {0};
+    pair_open_with(&p, &weft__transport_shm, 0, (weft_setting_t[]){{"shm.rings", "1"}}, 1);
+    CHECK_EQ(pair_dial(&p, &ring_a, &ring_b), WEFT_OK);
+    CHECK(pair_until(&p, ring_a.n_open && ring_b.n_open));
+    pair_connect(&p);
+    CHECK(goes_by(&ring_a, "by ring") && goes_by(&p.a, "by mailbox"));
+    for (unsigned budget = 1; budget <= MAIL_WINDOW; budget *= 4) {
+        size_t before = ring_b.n_messages, mail = p.b.n_messages;
+        CHECK_EQ(ring_a.lane->ops->am_short(ring_a.lane, 1, 1, "x", 1), WEFT_OK);
+        for (int turns = 0; turns < 4; turns++) {
+            while (p.a.lane->ops->am_short(p.a.lane, 1, 1, "x", 1) == WEFT_OK)
+                ;
+            weft__reactor_progress(p.reactor_b, budget);
+        }
+        CHECK_EQ(ring_b.n_messages, before + 1);
+        CHECK(p.b.n_messages >= mail + 2 * budget);
+    }
+    pair_end_close(&ring_a, true);
+    pair_end_close(&ring_b, true);
+    pair_close(&p);
+}
+
 TEST(a_ring_takes_both) {
     struct pair p;
     struct end a[2] = {0}, b[2] = {0};

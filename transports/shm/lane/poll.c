@@ -287,12 +287,18 @@ static unsigned look_at_rings(struct shm_iface *iface, unsigned budget) {
     return n;
 }
 
+/* The mailbox comes first. After a turn in which it left none of the budget, the rings have one. */
 static NOINLINE int answer_calls(struct shm_iface *iface, unsigned budget) {
+    bool rings_first = iface->rings.passed_over;
     unsigned n = 0;
+    iface->rings.passed_over = false;
     if (doorbell_rang(iface->slot.doorbell)) doorbell_answer(iface->slot.doorbell, called, iface);
     if (iface->staging.wanted && (n = reclaim_chunks(iface)) > 0) return (int)n;
+    if (rings_first && (n = look_at_rings(iface, budget)) > 0) return (int)n;
     if (shm_mail_stirs(iface)) n = weft__shm_mail_work(iface, share_of(budget));
-    return (int)(n < budget && iface->rings.n_active ? n + look_at_rings(iface, budget - n) : n);
+    if (n < budget) return (int)(n + look_at_rings(iface, budget - n));
+    iface->rings.passed_over = true;
+    return (int)n;
 }
 
 /* A single active ring has a fast path. */

@@ -68,6 +68,7 @@ struct shm_rings {
     unsigned active_room, n_active, next_active, n_attended;
     uint32_t sleep_epoch;                 /* number of the last sleep; never 0 */
     unsigned n;                           /* rings in use */
+    bool passed_over;                     /* the mailbox used up the last turn's budget */
     struct shm_lane *rung[DOORBELL_BITS]; /* lists of lanes, by the doorbell's bits */
 };
 
