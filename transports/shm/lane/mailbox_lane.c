@@ -229,7 +229,7 @@ static bool refresh_all(struct shm_iface *iface) {
     return moved;
 }
 
-/* Ends the lanes whose peers claim to have passed more than they were sent. Returns their number. */
+/* Ends the lanes whose peers claim to have passed more than they were sent. Returns how many. */
 static NOINLINE unsigned end_liars(struct shm_iface *iface) {
     unsigned n = 0;
     for (unsigned i = 0; i <= iface->table.last_index; i++) {

@@ -78,9 +78,9 @@ static const struct mail_control *control_of_peer(const struct shm_lane *lane) {
 }
 
 /*
- * A number that no other lane of this worker has had for long. A peer that accepted a lane may learn
- * late that its dialer gave it up, and another lane may have its place by then. The number keeps
- * the peer from taking the other's `open` for its own.
+ * A number that no other lane of this worker has had for long. A peer that accepted a lane may
+ * learn late that its dialer gave it up, and another lane may have its place by then. The number
+ * keeps the peer from taking the other's `open` for its own.
  */
 static uint32_t next_opening(struct shm_mail *mail) {
     if (++mail->last_opening == MAIL_ENDED) mail->last_opening = 1;
