@@ -448,6 +448,10 @@ weft_status_t weft__agreement_start(weft_team_t *team, const struct agreement_ca
     return WEFT_IN_PROGRESS;
 }
 
+void weft__agreement_skip(weft_team_t *team) {
+    team->n_agreements++;
+}
+
 /* ---- messages -------------------------------------------------------------------------------- */
 
 /* A value of another; NULL: malformed. Once the length of a blob is known all lengths are. */

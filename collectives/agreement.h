@@ -25,6 +25,8 @@ weft_status_t weft__agreement_start(weft_team_t *team, const struct agreement_ca
 /* The next start with blobs of that length lacks no memory, unless it is not reserved any more. */
 weft_status_t weft__agreement_reserve(weft_team_t *team, uint32_t blob_len);
 void weft__agreement_unreserve(weft_team_t *team);
+/* This member takes no part in the next one, which the others may begin: it is in step again. */
+void weft__agreement_skip(weft_team_t *team);
 void weft__agreement_message(weft_team_t *team, const struct coll_wire *wire, weft_am_t *am);
 /* A member was lost, or has left. */
 void weft__agreements_go_on(weft_team_t *team);

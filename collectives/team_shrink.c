@@ -138,12 +138,19 @@ static void took_part(weft_status_t status, uint64_t flags, const uint8_t *lost,
     end_shrink(s, s->none.status);
 }
 
+/* The others may agree about their records. They end by their deadline, and this member's next
+ * agreement is theirs. */
+static void end_without_records(struct shrink *s, weft_status_t status) {
+    weft__agreement_skip(s->old);
+    end_shrink(s, status);
+}
+
 /* This member has no team, and takes part for the others. An empty record is malformed: their teams
  * fail at once, and all members are in the same agreement afterwards. */
 static void take_part(struct shrink *s, weft_status_t status) {
     static const uint8_t none[MEMBER_RECORD_BYTES];
     weft__no_team(&s->none, status);
-    if (agree_on_records(s, none, took_part) < 0) end_shrink(s, status);
+    if (agree_on_records(s, none, took_part) < 0) end_without_records(s, status);
 }
 
 /* All that are left know the same members: they make the new team. */
@@ -152,7 +159,7 @@ static void members_agreed(weft_status_t status, uint64_t flags, const uint8_t *
     struct shrink *s = arg;
     weft_team_t *team;
     if (status < 0) {
-        end_shrink(s, status);
+        end_without_records(s, status);
         return;
     }
     for (uint32_t r = 0; r < s->old->size; r++) {

@@ -1,5 +1,7 @@
 /* What a program asks about a team, teams of members that it names, and what follows a failure. */
+#include <base/alloc.h>
 #include <base/status.h>
+#include <collectives/agreement.h>
 #include <collectives/collective.h>
 
 #include "team.h"
@@ -645,6 +647,51 @@ TEST(a_member_that_can_make_no_team_ends_the_shrinking_of_all_and_all_may_shrink
     close_parts(&c);
     shrink_well(&c);
     crew_down(&c);
+}
+
+static bool has_another_team(const struct rank *r) {
+    unsigned n = 0;
+    list_for_each(at, &r->team->registry->teams) n++;
+    return n > 1;
+}
+
+/* The first member knows those that are left, and the second one does not yet. */
+static void shrink_to_decision(struct crew *c) {
+    double end = test_now() + test_timeout(60);
+    for (uint32_t r = 0; r < 3; r++) begin_shrink(c, r, 500, NULL);
+    for (uint32_t r = 0; !has_another_team(&c->rank[0]) && test_now() < end; r = (r + 1) % 3)
+        weft_worker_progress(c->rank[r].worker, 0);
+    CHECK(has_another_team(&c->rank[0]) && !c->rank[1].outcome_calls);
+}
+
+static void shrink_again(struct crew *c, weft_status_t outcome) {
+    UNTIL(c, all_notified(c));
+    CHECK_EQ(c->rank[1].outcome, outcome);
+    close_parts(c);
+    shrink_well(c);
+    crew_down(c);
+}
+
+/* Its time is over before it learns that the others know the members. */
+TEST(a_member_that_gives_up_first_may_shrink_again_with_the_others) {
+    struct crew c;
+    crew_up(&c, 3, "self,shm", "coll.slot", "0");
+    shrink_to_decision(&c);
+    weft__agreements_stop(c.rank[1].team, WEFT_ERR_TIMED_OUT);
+    shrink_again(&c, WEFT_ERR_TIMED_OUT);
+}
+
+TEST(a_member_that_lacks_memory_for_its_record_may_shrink_again_with_the_others) {
+    struct crew c;
+    double end = test_now() + test_timeout(60);
+    crew_up(&c, 3, "self,shm", "coll.slot", "0");
+    shrink_to_decision(&c);
+    while (!c.rank[1].outcome_calls && test_now() < end) {
+        weft__alloc_fail_run(1, 1000);
+        weft_worker_progress(c.rank[1].worker, 0);
+        weft__alloc_fail_at(0);
+    }
+    shrink_again(&c, WEFT_ERR_NO_MEMORY);
 }
 
 /* The others are notified by their deadline, close what they have, and may shrink again at once,
