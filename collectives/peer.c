@@ -399,8 +399,7 @@ static weft_status_t prepare_peer(struct collective *c) {
     if (!weft__cuda_find(c->call.dst, &found) && !weft__cuda_find(c->call.src, &found))
         return weft__fail(WEFT_ERR_INVALID_PARAM, "a buffer is no device memory any more");
     struct cuda_place place;
-    weft_status_t st =
-        weft__cuda_place(weft__reactor_given(c->team->reactor), found.context, &place);
+    weft_status_t st = weft__cuda_place(weft__reactor_given(c->team->reactor), &found, &place);
     if (st < 0) return st;
     c->peer = weft__new(c->team, struct peer);
     if (!c->peer) return WEFT_ERR_NO_MEMORY;

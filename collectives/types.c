@@ -161,7 +161,7 @@ static weft_status_t move_plain(const struct coll_type *type, uint8_t *memory, u
         memcpy(packs ? packed : memory, packs ? memory : packed, len);
         return WEFT_OK;
     }
-    weft_status_t st = weft__cuda_place(type->given, found.context, &place);
+    weft_status_t st = weft__cuda_place(type->given, &found, &place);
     if (st < 0) return st;
     return packs ? weft__cuda_read(place, packed, memory, len)
                  : weft__cuda_write(place, memory, packed, len);
@@ -180,7 +180,7 @@ static weft_status_t move_blocks(const struct coll_type *type, uint8_t *memory, 
                                        .rows = even ? count * layout->count : layout->count,
                                        .planes = even ? 1 : count,
                                        .plane_pitch = type->extent};
-    weft_status_t st = weft__cuda_place(type->given, found->context, &place);
+    weft_status_t st = weft__cuda_place(type->given, found, &place);
     if (st < 0) return st;
     return packs ? weft__cuda_read_blocks(place, &blocks) : weft__cuda_write_blocks(place, &blocks);
 }

@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <transports/cuda/dmabuf.h>
+#include <transports/given.h>
 #include <transports/region.h>
 #include <unistd.h>
 
@@ -224,12 +225,37 @@ static weft_status_t find_device(weft_mem_t *mem) {
     if (mem->pages.map || !weft__cuda_find(mem->region.base, &found) || found.managed)
         return WEFT_OK;
     mem->on_device = mem->region.on_device = true;
-    return weft__cuda_place(weft__reactor_given(mem->worker->reactor), found.context, &mem->place);
+    const struct given *given = weft__reactor_given(mem->worker->reactor);
+    bool is_late = !found.context && !(given && given->cuda_context);
+    return is_late ? WEFT_OK : weft__cuda_place(given, &found, &mem->place);
+}
+
+/* Memory of no context is copied in the one that is current then. */
+static weft_status_t mem_place(const weft_mem_t *mem, uint64_t at, struct cuda_place *place_p) {
+    struct cuda_memory found;
+    *place_p = mem->place;
+    if (mem->place.context || !weft__cuda_find((void *)(uintptr_t)at, &found)) return WEFT_OK;
+    return weft__cuda_place(weft__reactor_given(mem->worker->reactor), &found, place_p);
 }
 
 weft_status_t weft__mem_write(const weft_mem_t *mem, uint64_t at, const void *from, size_t len) {
     void *to = (void *)(uintptr_t)at;
-    if (mem->on_device) return weft__cuda_write(mem->place, to, from, len);
+    struct cuda_place place;
+    if (mem->on_device) {
+        weft_status_t st = mem_place(mem, at, &place);
+        return st < 0 ? st : weft__cuda_write(place, to, from, len);
+    }
+    memcpy(to, from, len);
+    return WEFT_OK;
+}
+
+weft_status_t weft__mem_read(const weft_mem_t *mem, void *to, uint64_t at, size_t len) {
+    const void *from = (const void *)(uintptr_t)at;
+    struct cuda_place place;
+    if (mem->on_device) {
+        weft_status_t st = mem_place(mem, at, &place);
+        return st < 0 ? st : weft__cuda_read(place, to, from, len);
+    }
     memcpy(to, from, len);
     return WEFT_OK;
 }

@@ -33,7 +33,7 @@ struct weft_mem {
     uint32_t users;               /* local operations; for a cached region, its holders */
     struct pages pages;           /* allocated or imported */
     bool on_device;               /* the host cannot access it: peers reach it by messages */
-    struct cuda_place place;      /* of copies of device memory */
+    struct cuda_place place;      /* of copies of device memory; memory of no context: found then */
     struct cached cached;         /* base 0, end 0: not in the cache */
     struct cached exposed;        /* in memory.exposed, if it is exposed; */
     uint64_t inode;               /* then: of the memfd; 0: it is in none */
@@ -110,7 +110,9 @@ void weft__mem_stub_leave(struct stub *stub);
 /* It has ended, and is without a resource again. Calls return `status`. */
 void weft__mem_stub_rest(struct stub *stub, weft_status_t status);
 
-/* Writes to the region, which covers [at, at + len). IO: the device failed. */
+/* Reads from and writes to the region, which covers [at, at + len). IO: the device failed.
+ * UNSUPPORTED: memory that no context here has access to. */
+weft_status_t weft__mem_read(const weft_mem_t *mem, void *to, uint64_t at, size_t len);
 weft_status_t weft__mem_write(const weft_mem_t *mem, uint64_t at, const void *from, size_t len);
 
 /* A peer's operation uses the region beyond this call. */

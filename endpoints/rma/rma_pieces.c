@@ -310,8 +310,7 @@ static weft_status_t copy_piece(const struct weft_worker *worker, const weft_loc
     if (*len_p == 0) return WEFT_OK;
     if (weft__cuda_find(l->base, &memory) && !memory.managed) {
         struct cuda_place place;
-        weft_status_t st =
-            weft__cuda_place(weft__reactor_given(worker->reactor), memory.context, &place);
+        weft_status_t st = weft__cuda_place(weft__reactor_given(worker->reactor), &memory, &place);
         if (st < 0) return st;
         return in ? weft__cuda_write_blocks(place, &all) : weft__cuda_read_blocks(place, &all);
     }

@@ -266,8 +266,7 @@ static uint64_t perform_at(const struct wire_atomic *a, void *at) {
 static weft_status_t perform_on_device(const weft_mem_t *mem, const struct wire_atomic *a,
                                        uint64_t address, uint64_t *old_p) {
     _Alignas(8) char word[8];
-    const void *at = (const void *)(uintptr_t)address;
-    weft_status_t st = weft__cuda_read(mem->place, word, at, a->size);
+    weft_status_t st = weft__mem_read(mem, word, address, a->size);
     if (st < 0) return st;
     *old_p = perform_at(a, word);
     return weft__mem_write(mem, address, word, a->size);

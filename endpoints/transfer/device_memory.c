@@ -132,7 +132,7 @@ static weft_status_t piece_of(const struct weft_worker *worker, const weft_iov_t
     bool on_device = weft__cuda_find(iov->base, &found) && !found.managed;
     *piece_p = (struct device_piece){.base = iov->base, .len = iov->len, .on_host = !on_device};
     if (!on_device) return WEFT_OK;
-    return weft__cuda_place(weft__reactor_given(worker->reactor), found.context, &piece_p->place);
+    return weft__cuda_place(weft__reactor_given(worker->reactor), &found, &piece_p->place);
 }
 
 static weft_status_t find_pieces(const struct weft_worker *worker, struct device_memory *memory,

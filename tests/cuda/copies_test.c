@@ -3,6 +3,7 @@
 #include <reactor/reactor.h>
 #include <tests/cuda/device.h>
 #include <transports/cuda/copies.h>
+#include <transports/cuda/stream_gate.h>
 #include <weft/weft.h>
 
 enum { N = 3, LEN = 4096 };
@@ -262,4 +263,74 @@ TEST(pinned_memory_is_mapped_for_kernels) {
     if (gpu.context_create) CHECK_EQ(gpu.set_current(NULL), 0);
     CHECK(device != 0);
     CHECK(weft__cuda_unpin(gpu.context, page));
+}
+
+/* A blocking stream stands still, and so does the default stream of its context. */
+TEST(copies_of_many_contexts_wait_for_no_other_stream) {
+    enum { CONTEXTS = 100 };
+    char bytes[64] = "through a stream of its own", back[64] = "";
+    void *mine = gpu.context, *stream = NULL;
+    int go;
+    load();
+    const unsigned *streams = dlsym(RTLD_DEFAULT, "double_streams");
+    if (!streams) SKIP("only the double of the CUDA driver fails at will");
+    mine = gpu.context;
+    for (int i = 0; i < CONTEXTS; i++) {
+        struct cuda_place place = {.context = gpu.context = gpu.context_create()};
+        char *device = gpu_alloc(sizeof bytes);
+        if (i == CONTEXTS - 1) {
+            CHECK_EQ(gpu.set_current(gpu.context), 0);
+            CHECK_EQ(gpu.stream_create(&stream, 0), 0);
+            CHECK_EQ(gpu.set_current(NULL), 0);
+            gpu_block(stream, &go);
+        }
+        unsigned before = *streams;
+        CHECK_EQ(weft__cuda_write(place, device, bytes, sizeof bytes), 0);
+        CHECK_EQ(weft__cuda_read(place, back, device, sizeof back), 0);
+        CHECK(memcmp(bytes, back, sizeof bytes) == 0);
+        if (i == CONTEXTS - 1) CHECK_EQ(*streams, before);
+        memset(back, 0, sizeof back);
+        if (i < CONTEXTS - 1) gpu.release(device);
+    }
+    gpu_unblock(&go);
+    CHECK_EQ(gpu.stream_destroy(stream), 0);
+    gpu.context = mine;
+}
+
+/* ---- the end of staging buffers -------------------------------------------------------------- */
+
+static void reached(void *arg) {
+    __atomic_store_n((int *)arg, 1, __ATOMIC_RELEASE);
+}
+
+static char *pinned_chunk(struct cuda_copies *copies) {
+    struct cuda_chunk *chunk = weft__cuda_chunk_take(copies, gpu.context);
+    CHECK(chunk && chunk->is_pinned && weft__cuda_is_pinned(chunk->at, LEN));
+    weft__cuda_chunk_give(copies, chunk);
+    return chunk->at;
+}
+
+/* The driver waits for the stream where it unpins memory, and the stream for this thread. */
+TEST(staging_memory_stays_pinned_while_an_operation_holds_back_a_stream) {
+    struct cuda_copies *copies;
+    struct cuda_gate *gate;
+    int there = 0;
+    load();
+    void *stream = gpu_stream();
+    begin(gpu.context);
+    CHECK_EQ(weft__cuda_copies_open(bed.reactor, LEN, LEN, &copies), 0);
+    char *chunk = pinned_chunk(copies);
+    CHECK_EQ(weft__cuda_gate_new(stream, &there, reached, &there, &gate), 0);
+    CHECK_EQ(weft__cuda_gate_place(gate), 0);
+    while (!__atomic_load_n(&there, __ATOMIC_ACQUIRE)) usleep(100);
+    weft__cuda_copies_close(copies);
+    CHECK(weft__cuda_is_pinned(chunk, LEN));
+    weft__cuda_gate_open(gate);
+    CHECK_EQ(gpu.stream_wait(stream), 0);
+    CHECK_EQ(weft__cuda_copies_open(bed.reactor, LEN, LEN, &copies), 0);
+    weft__cuda_copies_close(copies);
+    CHECK(!weft__cuda_is_pinned(chunk, LEN));
+    turns(20);
+    end();
+    CHECK_EQ(gpu.stream_destroy(stream), 0);
 }

@@ -22,9 +22,10 @@ static void memory_up(const struct way *way) {
         if (way->streamed) stream[r] = gpu_stream();
     }
 }
-static void memory_down(const struct way *way) {
+/* A context that was replaced took its streams along. */
+static void memory_down(const struct way *way, bool has_replaced) {
     for (uint32_t r = 0; r < RANKS; r++) {
-        if (way->streamed) CHECK_EQ(gpu.stream_destroy(stream[r]), 0);
+        if (way->streamed && !has_replaced) CHECK_EQ(gpu.stream_destroy(stream[r]), 0);
         gpu.release(src[r]);
         gpu.release(dst[r]);
     }
@@ -69,7 +70,7 @@ static void run(const struct way *way, unsigned fails) {
     crew_down(&c);
     if (!has_failed) *gpu.fail_call = 1; /* says so to the caller */
     gpu.context_mend(gpu.context);
-    memory_down(way);
+    memory_down(way, has_failed && *gpu.fail_breaks);
 }
 
 static void each_call_fails(const struct way *way) {

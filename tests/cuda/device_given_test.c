@@ -336,3 +336,33 @@ TEST(a_context_that_is_lost_ends_its_operations_once) {
     gpu.release(to);
     given_down(&g);
 }
+
+/* The worker asks for an error of its copies now and then; the stream may not be asked then. */
+TEST(the_given_stream_may_be_captured_while_a_copy_is_under_way) {
+    enum { RELAXED = 2 };
+    struct scene g;
+    struct tally sent = {0}, received = {0};
+    void *graph = NULL;
+    int go;
+    WANTS_THE_DOUBLE();
+    void *stream = gpu_stream();
+    char *device = gpu_alloc(LEN);
+    given_up(&g, "shm", stream);
+    pattern(out, LEN, 4);
+    gpu.write(device, out, LEN);
+    gpu_block(stream, &go);
+    CHECK(weft_tag_recv(g.t.b, 1, ~0ull, &(weft_iov_t){in, LEN}, 1, NULL, OP(&received)) >= 0);
+    CHECK_EQ(weft_tag_send(g.t.ep, 1, &(weft_iov_t){device, LEN}, 1, OP(&sent)), WEFT_IN_PROGRESS);
+    UNTIL(&g.t, count.copies_in(stream) > 0);
+    CHECK_EQ(gpu.capture_begin(stream, RELAXED), 0);
+    for (double end = test_now() + 0.2; test_now() < end;) two_turn(&g.t); /* it could ask */
+    CHECK_EQ(gpu.capture_end(stream, &graph), 0);
+    CHECK(graph != NULL);
+    gpu_unblock(&go);
+    UNTIL(&g.t, sent.calls && received.calls);
+    CHECK(sent.status == WEFT_OK && received.status == WEFT_OK && memcmp(in, out, LEN) == 0);
+    take_back(&g);
+    gpu.release(device);
+    CHECK_EQ(gpu.stream_destroy(stream), 0);
+    given_down(&g);
+}

@@ -288,3 +288,58 @@ TEST(a_peer_that_dies_ends_its_messages_and_nothing_else) {
     CHECK(WIFSIGNALED(ipc_down(&p)));
     gpu.release(to);
 }
+
+static void one_round(struct ipc *p, unsigned i, char *to) {
+    struct tally sent = {0}, received = {0};
+    char *from = filled(LEN, 50 + i);
+    CHECK_EQ(weft_tag_recv(p->worker, 1, ~0ull, &(weft_iov_t){to, LEN}, 1, NULL, OP(&received)),
+             WEFT_IN_PROGRESS);
+    IPC_UNTIL(p, received.calls);
+    CHECK_EQ(received.status, WEFT_OK);
+    CHECK(holds(to, LEN, 40));
+    CHECK_EQ(weft_tag_send(p->ep, 2, &(weft_iov_t){from, LEN}, 1, OP(&sent)), WEFT_IN_PROGRESS);
+    IPC_UNTIL(p, sent.calls);
+    CHECK_EQ(sent.status, WEFT_OK);
+    gpu.release(from);
+}
+
+/* What it had opened went with it. */
+TEST(a_context_at_the_address_of_one_that_was_destroyed_opens_handles_again) {
+    void (*renew)(void *context);
+    struct ipc p;
+    gpu_load();
+    *(void **)&renew = dlsym(RTLD_DEFAULT, "double_context_renew");
+    if (!renew) SKIP("only the double of the CUDA driver fails at will");
+    void *mine = gpu.context, *context = gpu.context_create();
+    char *to = gpu.alloc(context, LEN, false);
+    ipc_up(&p);
+    for (unsigned i = 0; i < ROUNDS; i++) {
+        one_round(&p, i, to);
+        CHECK_EQ(weft_worker_count(p.worker, "cuda.fetched"), i + 1);
+        CHECK_EQ(*gpu.opened, 1);
+        gpu.context_destroy(context);
+        CHECK_EQ(*gpu.opened, 0);
+        renew(context);
+    }
+    CHECK_EQ(ipc_down(&p), 0);
+    CHECK_EQ(*gpu.opened, 0);
+    CHECK(gpu.context == mine);
+    gpu.release(to);
+}
+
+/* CUDA: a peer's memory of a device is opened in one context of each device. */
+TEST(a_second_context_of_a_device_gets_the_bytes) {
+    struct ipc p;
+    gpu_load();
+    if (!gpu.opened) SKIP("only the double of the CUDA driver fails at will");
+    char *first = gpu_alloc(LEN), *second = gpu.alloc(gpu.context_create(), LEN, false);
+    ipc_up(&p);
+    for (unsigned i = 0; i < ROUNDS; i++) {
+        one_round(&p, i, i % 2 ? second : first);
+        CHECK_EQ(weft_worker_count(p.worker, "cuda.fetched"), i / 2 + 1);
+    }
+    CHECK_EQ(ipc_down(&p), 0);
+    CHECK_EQ(*gpu.opened, 0);
+    gpu.release(first);
+    gpu.release(second);
+}

@@ -9,6 +9,8 @@ void *double_context_create(void);
 void *double_context_create_on(int device);
 /* Copies of its memory fail from now on. */
 void double_context_destroy(void *context);
+/* Another context at the address of one that was destroyed. */
+void double_context_renew(void *context);
 /* It has a sticky error: all calls return it, and no host function is called. */
 void double_context_break(void *context);
 /* Another context at the address of one that has an error. */

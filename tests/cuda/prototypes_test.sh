@@ -61,6 +61,8 @@ _Static_assert(CU_POINTER_ATTRIBUTE_IS_MANAGED == CUDA_POINTER_MANAGED, "attribu
 _Static_assert(CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL == CUDA_POINTER_DEVICE, "attribute");
 _Static_assert(CU_POINTER_ATTRIBUTE_RANGE_START_ADDR == CUDA_POINTER_RANGE_BEGIN, "attribute");
 _Static_assert(CU_POINTER_ATTRIBUTE_RANGE_SIZE == CUDA_POINTER_RANGE_LEN, "attribute");
+_Static_assert(CU_POINTER_ATTRIBUTE_ACCESS_FLAGS == CUDA_POINTER_ACCESS, "attribute");
+_Static_assert(CU_MEM_ACCESS_FLAGS_PROT_NONE == 0, "no access");
 typedef struct WEFT_MEMCPY2D own_blocks;
 _Static_assert(sizeof(CUDA_MEMCPY2D) == sizeof(own_blocks), "size");
 #define MEMBER(name) _Static_assert(offsetof(CUDA_MEMCPY2D, name) == offsetof(own_blocks, name), #name);

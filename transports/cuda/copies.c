@@ -2,6 +2,8 @@
  * buffers. */
 #include "copies.h"
 
+#include "stream_gate.h"
+
 #include <base/alloc.h>
 #include <base/clock.h>
 #include <base/status.h>
@@ -172,6 +174,7 @@ static struct cuda_chunk *new_chunk(struct cuda_copies *copies, cuda_context con
         talloc_free(chunk);
         return NULL;
     }
+    chunk->len = copies->chunk;
     chunk->context = context ? context : weft__cuda_current();
     chunk->is_pinned = weft__cuda_pin(chunk->context, chunk->at, copies->chunk) == WEFT_OK;
     list_init(&chunk->of_pool);
@@ -189,10 +192,37 @@ void weft__cuda_chunk_give(struct cuda_copies *copies, struct cuda_chunk *chunk)
     list_prepend(&copies->free, &chunk->of_pool);
 }
 
-static void free_chunk(struct cuda_copies *copies, struct cuda_chunk *chunk) {
+static void free_chunk(struct cuda_chunk *chunk) {
     if (!chunk->is_pinned || weft__cuda_unpin(chunk->context, chunk->at))
-        munmap(chunk->at, copies->chunk);
+        munmap(chunk->at, chunk->len);
     talloc_free(chunk);
+}
+
+/* To unpin memory, the driver may wait for streams, of which one may wait for an operation of
+ * another worker of this thread. These are freed with a later worker's. */
+static struct list kept = {&kept, &kept};
+
+static void keep_chunks(struct cuda_copies *copies) {
+    pthread_mutex_lock(&mutex);
+    for (struct list *node; (node = list_pop(&copies->free)) != NULL;) {
+        (void)talloc_steal(NULL, list_of(node, struct cuda_chunk, of_pool));
+        list_append(&kept, node);
+    }
+    pthread_mutex_unlock(&mutex);
+}
+
+static struct cuda_chunk *next_kept(void) {
+    pthread_mutex_lock(&mutex);
+    struct list *node = list_pop(&kept);
+    pthread_mutex_unlock(&mutex);
+    return node ? list_of(node, struct cuda_chunk, of_pool) : NULL;
+}
+
+static void free_chunks(struct cuda_copies *copies) {
+    keep_chunks(copies);
+    if (!weft__cuda_gates_rest()) return;
+    for (struct cuda_chunk *chunk; (chunk = next_kept()) != NULL;) free_chunk(chunk);
+    weft__cuda_gates_go_on();
 }
 
 size_t weft__cuda_chunk_size(const struct cuda_copies *copies) {
@@ -224,7 +254,6 @@ void weft__cuda_copies_close(struct cuda_copies *copies) {
     while (!list_empty(&copies->all_under_way))
         weft__cuda_copy_stop(list_of(copies->all_under_way.next, struct cuda_copy, under_way));
     weft__timer_release(copies->reactor, &copies->look);
-    for (struct list *node; (node = list_pop(&copies->free)) != NULL;)
-        free_chunk(copies, list_of(node, struct cuda_chunk, of_pool));
+    free_chunks(copies);
     talloc_free(copies);
 }

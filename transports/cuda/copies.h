@@ -51,6 +51,7 @@ void weft__cuda_copy_stop(struct cuda_copy *copy);
 struct cuda_chunk {
     struct list of_pool;
     char *at;
+    size_t len;
     cuda_context context; /* that pinned it */
     bool is_pinned;
 };

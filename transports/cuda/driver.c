@@ -94,6 +94,13 @@ void weft__cuda_leave(const struct cuda_visit *visit) {
     if (visit->has_pushed) (void)driver.context_pop(&popped);
 }
 
+unsigned long long weft__cuda_context_number(cuda_context context) {
+    unsigned long long number = 0;
+    bool is_known =
+        context && driver.context_number && driver.context_number(context, &number) == 0;
+    return is_known ? number : 0;
+}
+
 weft_status_t weft__cuda_status(cuda_result result, const char *what) {
     const char *name = NULL;
     if (result == 0) return WEFT_OK;

@@ -46,6 +46,7 @@ enum {
     CUDA_POINTER_RANGE_BEGIN = 11,
     CUDA_POINTER_RANGE_LEN = 12,
     CUDA_POINTER_HANDLE_TYPES = 14,
+    CUDA_POINTER_ACCESS = 16, /* of the current context's device; 0: none */
     CUDA_POINTER_POOL = 17,
     CUDA_POINTER_MAPPING_LEN = 18,
     CUDA_POINTER_MAPPING_BEGIN = 19
@@ -125,6 +126,9 @@ struct cuda_visit {
  * error: it was not entered, and is not left. */
 cuda_result weft__cuda_enter(cuda_context context, struct cuda_visit *visit_p);
 void weft__cuda_leave(const struct cuda_visit *visit);
+/* A number that no other context of this process has or had, whatever its address. The context is
+ * current (NULL: none is). 0: none, or the driver is of before CUDA 12 and does not say. */
+unsigned long long weft__cuda_context_number(cuda_context context);
 
 /* OK, NO_MEMORY, or IO; the cause names `what` and the driver's error. */
 weft_status_t weft__cuda_status(cuda_result result, const char *what);

@@ -24,7 +24,8 @@ static const char *const kernel_name[N_KERNELS] = {
 
 struct queue {
     cuda_context context;
-    cuda_stream stream; /* NULL: its device has no kernels */
+    unsigned long long number; /* the context's: a later one may have its address */
+    cuda_stream stream;        /* NULL: its device has no kernels */
     cuda_function kernel[N_KERNELS];
     unsigned most_blocks;
 };
@@ -83,9 +84,14 @@ static weft_status_t take_queue(const struct cuda_driver *driver, cuda_context c
                                 struct queue *queue_p) {
     weft_status_t st = WEFT_OK;
     pthread_mutex_lock(&queues_mutex);
+    unsigned long long number = weft__cuda_context_number(context);
     struct queue *found = find_queue(context);
+    if (found && found->number != number) { /* it went with its context */
+        *found = queues[--n_queues];
+        found = NULL;
+    }
     if (!found && n_queues < MOST_QUEUES) {
-        struct queue queue = {.context = context};
+        struct queue queue = {.context = context, .number = number};
         st = make_queue(driver, &queue);
         if (st == WEFT_OK || st == WEFT_ERR_UNSUPPORTED) *(found = &queues[n_queues++]) = queue;
     }
@@ -103,7 +109,8 @@ static bool is_usable(const struct queue *queue) {
     const struct cuda_driver *driver = weft__cuda_driver();
     struct cuda_visit visit;
     if (!driver || !queue->stream || weft__cuda_enter(queue->context, &visit) != 0) return false;
-    cuda_result r = driver->stream_query(queue->stream);
+    bool is_there = weft__cuda_context_number(queue->context) == queue->number;
+    cuda_result r = is_there ? driver->stream_query(queue->stream) : CUDA_NOT_SUPPORTED;
     weft__cuda_leave(&visit);
     return r == 0 || r == CUDA_NOT_READY;
 }

@@ -64,10 +64,11 @@ bool weft__cuda_find_any(const void *at, struct cuda_memory *memory_p) {
     const struct cuda_answer *known = find_answer(driver, at);
     if (known) {
         *memory_p = known->memory;
-        return true;
+    } else {
+        if (!cuda_memory_ask(driver, at, memory_p)) return false;
+        keep_answer(driver, memory_p);
     }
-    if (!cuda_memory_ask(driver, at, memory_p)) return false;
-    keep_answer(driver, memory_p);
+    memory_p->at = at;
     return true;
 }
 
@@ -102,6 +103,7 @@ cuda_context weft__cuda_current(void) {
 enum { MOST_STREAMS = 96 };
 static struct own_stream {
     cuda_context context;
+    unsigned long long number; /* the context's: a later one may have its address */
     enum cuda_use use;
     cuda_stream stream;
     unsigned batches; /* that have it, of all threads */
@@ -110,46 +112,63 @@ static struct own_stream {
 static unsigned n_streams;
 static pthread_mutex_t streams_mutex = PTHREAD_MUTEX_INITIALIZER;
 
-static struct own_stream *find_stream(cuda_context context, enum cuda_use use) {
-    for (unsigned i = 0; i < n_streams; i++)
-        if (streams[i].context == context && streams[i].use == use && !streams[i].is_failed)
+static struct own_stream *find_stream(const struct cuda_batch *batch) {
+    for (unsigned i = 0; i < n_streams; i++) {
+        const struct own_stream *own = &streams[i];
+        if (own->context == batch->place.context && own->number == batch->number &&
+            own->use == batch->use && !own->is_failed)
             return &streams[i];
+    }
     return NULL;
+}
+
+/* Those of an earlier context at this one's address went with it. */
+static void forget_streams(const struct cuda_batch *batch) {
+    for (unsigned i = n_streams; i-- > 0;)
+        if (streams[i].context == batch->place.context && streams[i].number != batch->number &&
+            streams[i].batches == 0)
+            streams[i] = streams[--n_streams];
 }
 
 static struct own_stream *stream_of(const struct cuda_batch *batch) {
     for (unsigned i = 0; i < n_streams; i++)
-        if (streams[i].context == batch->place.context && streams[i].stream == batch->stream)
+        if (streams[i].context == batch->place.context && streams[i].number == batch->number &&
+            streams[i].stream == batch->stream)
             return &streams[i];
     return NULL;
 }
 
-/* The context is current. Beyond MOST_STREAMS, the default stream (NULL) serves. */
+/* The context is current. Beyond MOST_STREAMS, a batch has a stream of its own. The default stream
+ * would not do: it waits for streams of the program, which may wait for this batch. */
 static weft_status_t take_stream(struct cuda_batch *batch) {
     weft_status_t st = WEFT_OK;
     pthread_mutex_lock(&streams_mutex);
-    struct own_stream *found = find_stream(batch->place.context, batch->use);
-    if (!found && n_streams < MOST_STREAMS) {
-        cuda_stream stream;
-        st = weft__cuda_status(batch->driver->stream_create(&stream, CUDA_NON_BLOCKING),
+    struct own_stream *found = find_stream(batch);
+    if (!found) forget_streams(batch);
+    if (!found)
+        st = weft__cuda_status(batch->driver->stream_create(&batch->stream, CUDA_NON_BLOCKING),
                                "could not create a stream");
-        if (st == WEFT_OK) {
-            found = &streams[n_streams++];
-            *found = (struct own_stream){
-                .context = batch->place.context, .use = batch->use, .stream = stream};
-        }
+    if (!found && st == WEFT_OK && n_streams < MOST_STREAMS) {
+        found = &streams[n_streams++];
+        *found = (struct own_stream){.context = batch->place.context,
+                                     .number = batch->number,
+                                     .use = batch->use,
+                                     .stream = batch->stream};
     }
-    if (found) found->batches++;
-    batch->stream = found ? found->stream : NULL;
+    if (found) {
+        found->batches++;
+        batch->stream = found->stream;
+    }
     pthread_mutex_unlock(&streams_mutex);
     return st;
 }
 
-/* A stream whose context cannot be entered went with it. */
-static void destroy_stream(const struct cuda_driver *driver, const struct own_stream *own) {
+/* A stream whose context cannot be entered, or is another one by now, went with it. */
+static void destroy_stream(const struct cuda_batch *batch) {
     struct cuda_visit visit;
-    if (weft__cuda_enter(own->context, &visit) != 0) return;
-    (void)driver->stream_destroy(own->stream);
+    if (weft__cuda_enter(batch->place.context, &visit) != 0) return;
+    if (weft__cuda_context_number(batch->place.context) == batch->number)
+        (void)batch->driver->stream_destroy(batch->stream);
     weft__cuda_leave(&visit);
 }
 
@@ -160,11 +179,10 @@ static void give_stream(const struct cuda_batch *batch, bool has_failed) {
     pthread_mutex_lock(&streams_mutex);
     struct own_stream *own = stream_of(batch);
     if (own && has_failed) own->is_failed = true;
-    if (own && --own->batches == 0 && own->is_failed) {
-        destroy_stream(batch->driver, own);
-        *own = streams[--n_streams];
-    }
+    bool is_over = !own || (--own->batches == 0 && own->is_failed);
+    if (own && is_over) *own = streams[--n_streams];
     pthread_mutex_unlock(&streams_mutex);
+    if (is_over) destroy_stream(batch);
 }
 
 /* ---- batches of copies */
@@ -177,6 +195,12 @@ static weft_status_t check_given(const struct cuda_driver *driver, cuda_stream s
                                          "the worker's stream cannot be used");
     if (st < 0 || !capture) return st;
     return weft__fail(WEFT_ERR_UNSUPPORTED, "the worker's stream is being captured");
+}
+
+static bool is_captured(const struct cuda_driver *driver, cuda_stream stream) {
+    cuda_capture capture = 0;
+    return driver->stream_is_capturing && driver->stream_is_capturing(stream, &capture) == 0 &&
+           capture;
 }
 
 static weft_status_t enter_context(const struct cuda_batch *batch, struct cuda_visit *visit_p) {
@@ -192,6 +216,7 @@ weft_status_t weft__cuda_batch_begin(struct cuda_batch *batch, struct cuda_place
     if (!place.context) batch->place.context = weft__cuda_current();
     weft_status_t st = enter_context(batch, &batch->visit);
     if (st < 0) return st;
+    batch->number = weft__cuda_context_number(batch->place.context);
     st = place.stream ? check_given(batch->driver, place.stream) : take_stream(batch);
     if (st < 0) weft__cuda_leave(&batch->visit);
     return st;
@@ -362,8 +387,14 @@ weft_status_t weft__cuda_batch_check(const struct cuda_batch *batch) {
     weft_status_t st = enter_context(batch, &visit);
     if (st == WEFT_ERR_NO_MEMORY) return WEFT_IN_PROGRESS; /* to ask: it goes on */
     if (st < 0) return weft__fail(WEFT_ERR_IO, "the context of a copy is gone");
-    cuda_result result =
-        batch->driver->stream_query ? batch->driver->stream_query(batch->stream) : CUDA_NOT_READY;
+    if (weft__cuda_context_number(batch->place.context) != batch->number) {
+        weft__cuda_leave(&visit);
+        return weft__fail(WEFT_ERR_IO, "the context of a copy is another one by now");
+    }
+    /* A question for a stream that the program captures would make the capture invalid. */
+    bool can_ask = batch->driver->stream_query &&
+                   (!batch->place.stream || !is_captured(batch->driver, batch->stream));
+    cuda_result result = can_ask ? batch->driver->stream_query(batch->stream) : CUDA_NOT_READY;
     weft__cuda_leave(&visit);
     return result == CUDA_NOT_READY ? WEFT_IN_PROGRESS : weft__cuda_status(result, copy_failed);
 }
@@ -376,8 +407,9 @@ void weft__cuda_batch_stop(struct cuda_batch *batch) {
     struct cuda_visit visit;
     weft_status_t st = enter_context(batch, &visit);
     if (st == WEFT_OK) {
-        if (batch->place.stream) st = check_given(batch->driver, batch->place.stream);
-        if (st == WEFT_OK)
+        bool is_there = weft__cuda_context_number(batch->place.context) == batch->number;
+        if (is_there && batch->place.stream) st = check_given(batch->driver, batch->place.stream);
+        if (is_there && st == WEFT_OK)
             st = weft__cuda_status(batch->driver->stream_wait(batch->stream), copy_failed);
         weft__cuda_leave(&visit);
     }

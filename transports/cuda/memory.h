@@ -12,9 +12,10 @@
 #include <base/compiler.h>
 
 struct cuda_memory {
-    cuda_context context; /* NULL: none in particular (virtual memory management) */
+    cuda_context context; /* NULL: none in particular (virtual memory management, pools) */
     int device;
-    void *base; /* of the allocation */
+    const void *at; /* the address that was asked about */
+    void *base;     /* of the allocation */
     size_t len;
     bool managed; /* the host may access it */
     bool on_host; /* pinned, or registered */
@@ -68,6 +69,7 @@ struct cuda_batch {
     struct cuda_place place;
     enum cuda_use use;
     cuda_stream stream; /* the place's, or Weft's own, which stays until the batch has ended */
+    unsigned long long number; /* of the context (weft__cuda_context_number) */
     struct cuda_visit visit;
 };
 weft_status_t weft__cuda_batch_begin(struct cuda_batch *batch, struct cuda_place place,
@@ -108,7 +110,7 @@ void weft__cuda_batch_end(struct cuda_batch *batch, weft_status_t status);
 void weft__cuda_batch_stop(struct cuda_batch *batch);
 static inline bool cuda_batch_shares_stream(const struct cuda_batch *a,
                                             const struct cuda_batch *b) {
-    return a->stream == b->stream && cuda_place_is(a->place, b->place);
+    return a->stream == b->stream && a->number == b->number && cuda_place_is(a->place, b->place);
 }
 
 /* Memory of the host that copies are fast with. Errors: UNSUPPORTED, NO_MEMORY, IO. */

@@ -2,6 +2,7 @@
 #include "peer_memory.h"
 
 #include "memory.h"
+#include "stream_gate.h"
 #include "thread_cache.h"
 
 #include <base/alloc.h>
@@ -22,12 +23,14 @@ struct cuda_import {
     cuda_context context;
     struct cuda_mapped mapped; /* by its file */
     char *at;                  /* the allocation, here */
+    unsigned long long number; /* the driver's, of what is at `at` */
     uint32_t users;
+    bool is_over; /* it is closed as soon as it can be, and not used again */
 };
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static struct list imports = {&imports, &imports}; /* the one used last is first */
-static uint32_t n_unused;
+static uint32_t n_unused, n_over;
 
 /* A child that was forked is another process. */
 static uint64_t this_process(void) {
@@ -126,16 +129,33 @@ static bool has_device(const struct cuda_driver *driver, const struct cuda_uuid 
 }
 
 /* With the lock held, as all below. */
-static struct cuda_import *find_open(const struct cuda_export *e, cuda_context context) {
+static void set_over(struct cuda_import *import) {
+    n_over += !import->is_over;
+    import->is_over = true;
+}
+
+/* What a handle opened goes with its context, and another one may have the address of either. */
+static bool is_there(const struct cuda_driver *driver, const struct cuda_import *import) {
+    unsigned long long number = 0;
+    cuda_pointer at = (cuda_pointer)(uintptr_t)import->at;
+    return driver->pointer_attribute(&number, CUDA_POINTER_BUFFER, at) == 0 &&
+           number == import->number;
+}
+
+static struct cuda_import *find_open(const struct cuda_driver *driver, const struct cuda_export *e,
+                                     cuda_context context) {
     list_for_each(node, &imports) {
         struct cuda_import *import = list_of(node, struct cuda_import, of_all);
+        if (import->is_over) continue;
         if (import->context == context && import->of.process == e->process &&
             import->of.buffer == e->buffer && import->of.base == e->base &&
             import->of.size == e->size &&
             memcmp(&import->of.handle, &e->handle, sizeof e->handle) == 0 &&
             import->of.file.process == e->file.process && import->of.file.fd == e->file.fd &&
-            import->of.file.kind == e->file.kind)
-            return import;
+            import->of.file.kind == e->file.kind) {
+            if (is_there(driver, import)) return import;
+            set_over(import);
+        }
     }
     return NULL;
 }
@@ -147,30 +167,41 @@ static void close_import(struct cuda_import *import) {
     bool entered = weft__cuda_enter(import->context, &visit) == 0;
     if (import->of.file.process)
         weft__cuda_file_unmap(&import->mapped);
-    else
+    else if (entered && is_there(driver, import))
         (void)driver->ipc_close((cuda_pointer)(uintptr_t)import->at);
     if (entered) weft__cuda_leave(&visit);
+    n_over -= import->is_over;
     talloc_free(import);
     n_unused--;
 }
 
-/* The owner has freed that allocation, and has another at its address. */
-static void close_stale(const struct cuda_export *e) {
+/* Where a gate holds back a stream, they are closed later. */
+static void close_over(void) {
+    if (!n_over || !weft__cuda_gates_rest()) return;
     list_for_each_safe(node, after, &imports) {
+        struct cuda_import *import = list_of(node, struct cuda_import, of_all);
+        if (import->is_over && import->users == 0) close_import(import);
+    }
+    weft__cuda_gates_go_on();
+}
+
+/* The owner has freed that allocation, and has another at its address. */
+static void leave_stale(const struct cuda_export *e) {
+    list_for_each(node, &imports) {
         struct cuda_import *import = list_of(node, struct cuda_import, of_all);
         bool overlaps =
             import->of.base < e->base + e->size && e->base < import->of.base + import->of.size;
         if (import->users == 0 && import->of.process == e->process && overlaps &&
             import->of.buffer != e->buffer)
-            close_import(import);
+            set_over(import);
     }
 }
 
-static void close_oldest(void) {
+static void leave_oldest(void) {
     for (struct list *node = imports.prev; node != &imports; node = node->prev) {
         struct cuda_import *import = list_of(node, struct cuda_import, of_all);
-        if (import->users) continue;
-        close_import(import);
+        if (import->users || import->is_over) continue;
+        set_over(import);
         return;
     }
 }
@@ -219,8 +250,11 @@ static weft_status_t open_import(const struct cuda_driver *driver, const struct 
     }
     list_prepend(&imports, &import->of_all);
     n_unused++;
+    (void)driver->pointer_attribute(&import->number, CUDA_POINTER_BUFFER,
+                                    (cuda_pointer)(uintptr_t)import->at);
     if (!is_so_large(import)) {
-        close_import(import);
+        set_over(import);
+        close_over();
         return WEFT_ERR_INVALID_PARAM;
     }
     *import_p = import;
@@ -233,8 +267,8 @@ static void use_import(struct cuda_import *import) {
     list_prepend(&imports, &import->of_all);
 }
 
-static weft_status_t import_own(const struct cuda_export *e, struct cuda_import **import_p,
-                                void **at_p) {
+static weft_status_t import_own(const struct cuda_export *e, cuda_context context,
+                                struct cuda_import **import_p, void **at_p) {
     struct cuda_memory memory;
     uintptr_t first;
     if (!weft__cuda_find((void *)(uintptr_t)e->address, &memory) || memory.managed)
@@ -242,6 +276,7 @@ static weft_status_t import_own(const struct cuda_export *e, struct cuda_import 
     first = (uintptr_t)memory.base;
     if (e->base < first || e->base - first > memory.len || e->size > memory.len - (e->base - first))
         return WEFT_ERR_INVALID_PARAM;
+    if (!memory.context && !weft__cuda_has_access(context, &memory)) return WEFT_ERR_UNSUPPORTED;
     struct cuda_import *import = weft__new(NULL, struct cuda_import);
     if (!import) return WEFT_ERR_NO_MEMORY;
     import->context = memory.context;
@@ -258,12 +293,13 @@ weft_status_t weft__cuda_import(const struct cuda_export *exported, cuda_context
     if (!lies_within(exported)) return WEFT_ERR_INVALID_PARAM;
     if (!can_export(driver) || !driver->device_count || !has_device(driver, &exported->device))
         return WEFT_ERR_UNSUPPORTED;
-    if (exported->process == this_process()) return import_own(exported, import_p, at_p);
+    if (exported->process == this_process()) return import_own(exported, context, import_p, at_p);
     pthread_mutex_lock(&mutex);
-    import = find_open(exported, context);
+    import = find_open(driver, exported, context);
     if (!import) {
-        close_stale(exported);
-        if (n_unused >= MOST_UNUSED) close_oldest();
+        leave_stale(exported);
+        if (n_unused >= MOST_UNUSED + n_over) leave_oldest();
+        close_over();
         st = open_import(driver, exported, context, &import);
     }
     if (st == WEFT_OK) {
@@ -286,26 +322,29 @@ void weft__cuda_import_end(struct cuda_import *import) {
     }
     pthread_mutex_lock(&mutex);
     if (--import->users == 0) n_unused++;
+    close_over();
     pthread_mutex_unlock(&mutex);
 }
 
 void weft__cuda_import_forget(const struct cuda_export *e) {
     pthread_mutex_lock(&mutex);
-    list_for_each_safe(node, after, &imports) {
+    list_for_each(node, &imports) {
         struct cuda_import *import = list_of(node, struct cuda_import, of_all);
         if (import->users == 0 && import->of.process == e->process &&
             import->of.buffer == e->buffer)
-            close_import(import);
+            set_over(import);
     }
+    close_over();
     pthread_mutex_unlock(&mutex);
 }
 
 void weft__cuda_imports_close(void) {
     pthread_mutex_lock(&mutex);
-    list_for_each_safe(node, after, &imports) {
+    list_for_each(node, &imports) {
         struct cuda_import *import = list_of(node, struct cuda_import, of_all);
-        if (import->users == 0) close_import(import);
+        if (import->users == 0) set_over(import);
     }
+    close_over();
     pthread_mutex_unlock(&mutex);
     weft__cuda_files_close();
 }

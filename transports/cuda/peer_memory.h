@@ -41,7 +41,8 @@ weft_status_t weft__cuda_import(const struct cuda_export *exported, cuda_context
 bool weft__cuda_import_serves_kernels(const struct cuda_import *import, cuda_context context);
 /* No copy uses it any more. */
 void weft__cuda_import_end(struct cuda_import *import);
-/* Closes handles of that allocation that nothing uses: its owner takes it back. */
+/* Closes handles of that allocation that nothing uses: its owner takes it back. Where a gate holds
+ * back a stream (stream_gate.h), here and below they are closed with a later call. */
 void weft__cuda_import_forget(const struct cuda_export *exported);
 /* Closes what is open and not used. */
 void weft__cuda_imports_close(void);

@@ -10,6 +10,7 @@
 #include "driver.h"
 
 struct given;
+struct cuda_memory;
 
 struct cuda_place {
     cuda_context context; /* NULL: the current one */
@@ -20,11 +21,17 @@ static inline bool cuda_place_is(struct cuda_place a, struct cuda_place b) {
 }
 
 /*
- * For memory of `context` (NULL: of none in particular), and a worker with these objects (NULL:
- * none were given). UNSUPPORTED: the worker was given another context.
+ * For this memory (NULL: of the host), and a worker with these objects (NULL: none were given).
+ * Memory that is of no context (virtual memory management, pools) is copied in the given one, or
+ * the current one, or the primary one of its device, if the program has that: in the first of them
+ * whose device has access to it. UNSUPPORTED: none has, or the worker was given another context.
+ * Where there is none at all, the place is without one: a peer may copy the memory.
  */
-weft_status_t weft__cuda_place(const struct given *given, cuda_context context,
+weft_status_t weft__cuda_place(const struct given *given, const struct cuda_memory *memory,
                                struct cuda_place *place_p);
+/* The device of the context (NULL: the current one) has access to memory that is of none. A driver
+ * of before CUDA 11.3 does not say, and it is taken for granted. */
+bool weft__cuda_has_access(cuda_context context, const struct cuda_memory *memory);
 
 /* An operation may take its turn in this stream of the program. UNSUPPORTED: the worker was given
  * another context; or that stream, and its copies would wait behind the operation. */

@@ -23,6 +23,7 @@ enum {
  * only grows, so a stream that is late at an earlier gate of the word passes it. */
 static struct words {
     cuda_context context;
+    unsigned long long number; /* the context's: a later one may have its address */
     char *at;
     cuda_pointer device;
     uint64_t taken;
@@ -36,6 +37,7 @@ struct cuda_gate {
     void (*reached)(void *arg);
     void *arg;
     cuda_context context;
+    unsigned long long number; /* the context's */
     cuda_stream stream;
     char *at;
     cuda_pointer device;
@@ -50,11 +52,22 @@ struct cuda_gate {
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static struct list gates = {&gates, &gates};
 
+/* Held for reading while a gate is placed or recorded; for writing while gates rest. */
+static pthread_rwlock_t placing = PTHREAD_RWLOCK_INITIALIZER;
+
 /* One of its words is free; or (any) there is one of this context at all. */
 static struct words *find_words(cuda_context context, bool any) {
     for (unsigned i = 0; i < n_words; i++)
         if (words[i].context == context && (any || words[i].taken != UINT64_MAX)) return &words[i];
     return NULL;
+}
+
+/* The registration of an earlier context at this one's address may have gone with it. The memory
+ * stays: see drop_words. */
+static void forget_words(const struct cuda_gate *gate) {
+    for (unsigned i = n_words; i-- > 0;)
+        if (words[i].context == gate->context && words[i].number != gate->number)
+            words[i] = words[--n_words];
 }
 
 static void unmake_words(const struct cuda_driver *driver, const struct words *made) {
@@ -65,10 +78,10 @@ static void unmake_words(const struct cuda_driver *driver, const struct words *m
 /* The context is current. No lock is held here: the driver may wait for its thread, which takes the
  * lock in `reached`. The kernels are loaded before the first gate of a context: to load them, the
  * driver may wait for all work of the context, and so for a gate that they are to open. */
-static weft_status_t make_words(const struct cuda_driver *driver, cuda_context context,
+static weft_status_t make_words(const struct cuda_driver *driver, const struct cuda_gate *gate,
                                 struct words *made_p) {
-    struct words made = {.context = context};
-    (void)weft__cuda_queue_open(context); /* without them, all is copied */
+    struct words made = {.context = gate->context, .number = gate->number};
+    (void)weft__cuda_queue_open(gate->context); /* without them, all is copied */
     made.at = mmap(NULL, WORDS * LINE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (made.at == MAP_FAILED) return weft__fail(WEFT_ERR_NO_MEMORY, "words of streams");
     weft_status_t st =
@@ -133,11 +146,13 @@ static weft_status_t check_stream(const struct cuda_driver *driver, cuda_stream 
 static weft_status_t begin_gate(const struct cuda_driver *driver, struct cuda_gate *gate) {
     struct words made;
     weft_status_t st = WEFT_OK;
+    gate->number = weft__cuda_context_number(gate->context);
     pthread_mutex_lock(&mutex);
+    forget_words(gate);
     bool taken = take_word(gate), full = n_words == MOST_WORDS;
     pthread_mutex_unlock(&mutex);
     if (taken) return WEFT_OK;
-    if (!full) st = make_words(driver, gate->context, &made);
+    if (!full) st = make_words(driver, gate, &made);
     if (st < 0) return st;
     pthread_mutex_lock(&mutex);
     bool keeps = !full && n_words < MOST_WORDS;
@@ -264,9 +279,32 @@ weft_status_t weft__cuda_gate_place(struct cuda_gate *gate) {
         weft__cuda_gate_free(gate);
         return st;
     }
+    pthread_rwlock_rdlock(&placing);
     st = place(driver, gate);
+    pthread_rwlock_unlock(&placing);
     weft__cuda_leave(&visit);
     return st;
+}
+
+/* ---- calls of the driver that may wait for streams */
+
+/* A launch of a graph is not known before it gets to the gate. */
+static bool holds_back(const struct cuda_gate *gate) {
+    return gate->is_recorded ? gate->owner != NULL : gate->is_placed && !gate->is_open;
+}
+
+bool weft__cuda_gates_rest(void) {
+    bool any = false;
+    if (pthread_rwlock_trywrlock(&placing) != 0) return false;
+    pthread_mutex_lock(&mutex);
+    list_for_each(n, &gates) any = any || holds_back(list_of(n, struct cuda_gate, of_all));
+    pthread_mutex_unlock(&mutex);
+    if (any) pthread_rwlock_unlock(&placing);
+    return !any;
+}
+
+void weft__cuda_gates_go_on(void) {
+    pthread_rwlock_unlock(&placing);
 }
 
 /* ---- in a graph */
@@ -322,7 +360,9 @@ weft_status_t weft__cuda_gate_record(void *stream, void *owner, void (*reached)(
         weft__cuda_gate_free(gate);
         return st;
     }
+    pthread_rwlock_rdlock(&placing);
     st = record(driver, gate);
+    pthread_rwlock_unlock(&placing);
     weft__cuda_leave(&visit);
     if (st == WEFT_OK) *gate_p = gate;
     return st;

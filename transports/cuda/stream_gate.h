@@ -29,6 +29,14 @@ weft_status_t weft__cuda_gate_place(struct cuda_gate *gate);
 bool weft__cuda_gate_leave(struct cuda_gate *gate);
 /* Later work of the stream may run. The gate is gone for its owner, who was reached or has left. */
 void weft__cuda_gate_open(struct cuda_gate *gate);
+/*
+ * True: no gate holds back a stream, and none is placed until weft__cuda_gates_go_on. The driver
+ * may wait for all work of a context where it unmaps or unpins memory. Such a call is made in
+ * between, as it might else wait for a gate that the calling thread is to open. False: a gate is
+ * closed, or recorded, or being placed. Any thread; it does not wait.
+ */
+bool weft__cuda_gates_rest(void);
+void weft__cuda_gates_go_on(void);
 /* The program captures this stream in a graph. */
 bool weft__cuda_stream_is_captured(void *stream);
 /*

@@ -25,6 +25,7 @@ enum {
     ALREADY_MAPPED = 208,
     INVALID_HANDLE = 400,
     NOT_READY = 600,
+    ILLEGAL_ADDRESS = 700,
     CONTEXT_IS_DESTROYED = 709,
     ALREADY_REGISTERED = 712,
     LAUNCH_FAILED = 719,
@@ -33,9 +34,16 @@ enum {
     CAPTURE_INVALIDATED = 901
 };
 enum { KIND_HOST = 1, KIND_DEVICE = 2, MOST = 256, MOST_DEPTH = 16 };
+/* CUmemAccessDesc. */
+struct access {
+    unsigned kind;
+    int device;
+    unsigned flags;
+};
 
 struct context {
     int device;
+    unsigned long long number; /* another context at this address has another one */
     bool destroyed;
     result error; /* sticky */
     unsigned pushes;
@@ -58,12 +66,18 @@ struct allocation {
     const struct reservation *reservation; /* where it is */
     struct pool *pool;                     /* of a pool, of no context */
     struct context *context;
+    uint64_t access; /* of a block: the devices that reach it, a bit each */
+    unsigned opens;  /* of a peer's memory: how often it was opened */
+    int peer, peer_device;
+    uint64_t peer_number;
     unsigned long long buffer_id;
     int fd;
 };
 
 /* The context that is current in this thread; NULL: none. */
 struct context *double_current(void);
+/* What the driver forbids in a host function is an error of the library: it ends the program. */
+void double_refuse_in_host_function(void);
 /* SUCCESS; or what a call in this context returns. */
 result double_usable(const struct context *context);
 /* The next allocation, of whatever kind, is to fail (double_fail_alloc). */
@@ -71,6 +85,15 @@ bool double_is_out_of_memory(void);
 
 /* Locks the table of allocations. */
 struct allocation *double_find(pointer at);
+/* A peer's allocation of this number that the current context has open; or (0) memory of that
+ * device of the peer that another context of the current device has. */
+struct allocation *double_find_opened(int peer, int device, uint64_t number);
+/* A device's memory, as the driver says: of one context, or of the devices that were given access.
+ * Memory of the host, and managed memory, is every context's. */
+bool double_reaches(const struct allocation *a, const struct context *context);
+int double_block_device(const struct block *block);
+int double_pool_device(const struct pool *pool);
+uint64_t double_pool_access(const struct pool *pool);
 /* Where the double reads and writes `len` bytes at an address of the device, or of the host. NULL:
  * an address of the device that has not so many. */
 char *double_alias(pointer at, size_t len);
@@ -82,9 +105,10 @@ unsigned double_pool_types(const struct pool *pool);
 struct allocation *double_map(struct context *context, int fd, size_t len, bool managed);
 void double_unmap(struct allocation *a);
 
-/* Puts an entry into a stream (NULL: the current context's default stream). `run` is called in the
- * stream's thread; `arg` is freed after it. What it returns, if not SUCCESS, becomes the sticky
- * error of the stream's context. */
+/* Puts an entry into a stream (NULL: the current context's default stream, before which the
+ * context's blocking streams come, and after which they go on). `run` is called in the stream's
+ * thread; `arg` is freed after it. What it returns, if not SUCCESS, becomes the sticky error of the
+ * stream's context. */
 result double_enqueue(void *stream, result (*run)(void *arg), void *arg);
 /* Waits until the stream has run what is in it now. */
 result double_wait(void *stream);

@@ -10,8 +10,10 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+enum { MOST_DEVICES = 8 };
 static struct allocation allocation[MOST];
-static struct context contexts[MOST];
+static struct context contexts[MOST], primaries[MOST_DEVICES];
+static unsigned retained[MOST_DEVICES]; /* primary contexts */
 static __thread struct context *stack[MOST_DEPTH];
 static __thread unsigned depth;
 static unsigned n_contexts;
@@ -24,29 +26,43 @@ unsigned double_fail_copy, double_fail_alloc, double_devices = 2, double_first_d
 unsigned double_fail_call;
 bool double_fail_breaks;
 
+static unsigned long long next_number(void) {
+    static unsigned long long last;
+    return __atomic_add_fetch(&last, 1, __ATOMIC_RELAXED);
+}
 void *double_context_create(void) {
     return double_context_create_on(0);
 }
 void *double_context_create_on(int device) {
     struct context *context = &contexts[n_contexts++ % MOST];
-    *context = (struct context){.device = device};
+    *context = (struct context){.device = device, .number = next_number()};
     return context;
 }
-/* What it registered goes with it. */
+/* What it registered and opened goes with it. */
 void double_context_destroy(void *context) {
     pthread_mutex_lock(&table);
-    for (int i = 0; i < MOST; i++)
-        if (allocation[i].registered && allocation[i].context == context)
+    for (int i = 0; i < MOST; i++) {
+        if (allocation[i].context != context) continue;
+        if (allocation[i].opened) double_opened--;
+        if (allocation[i].registered || allocation[i].opened)
             memset(&allocation[i], 0, sizeof allocation[i]);
+    }
     pthread_mutex_unlock(&table);
     __atomic_store_n(&((struct context *)context)->destroyed, true, __ATOMIC_RELEASE);
+}
+void double_context_renew(void *context) {
+    __atomic_store_n(&((struct context *)context)->number, next_number(), __ATOMIC_RELEASE);
+    __atomic_store_n(&((struct context *)context)->destroyed, false, __ATOMIC_RELEASE);
 }
 void double_context_break(void *context) {
     __atomic_store_n(&((struct context *)context)->error, LAUNCH_FAILED, __ATOMIC_RELEASE);
 }
 void double_context_mend(void *context) {
+    struct context *of = context;
     double_wait_all();
-    __atomic_store_n(&((struct context *)context)->error, SUCCESS, __ATOMIC_RELEASE);
+    if (__atomic_load_n(&of->error, __ATOMIC_ACQUIRE) != SUCCESS)
+        __atomic_store_n(&of->number, next_number(), __ATOMIC_RELEASE);
+    __atomic_store_n(&of->error, SUCCESS, __ATOMIC_RELEASE);
 }
 unsigned double_pushes(void *context) {
     return __atomic_load_n(&((struct context *)context)->pushes, __ATOMIC_RELAXED);
@@ -60,6 +76,7 @@ bool double_is_out_of_memory(void) {
 }
 
 result double_call_begins(struct context *in) {
+    double_refuse_in_host_function();
     if (!double_fail_call || --double_fail_call != 0) return SUCCESS;
     if (!in) in = double_current();
     if (double_fail_breaks && in) double_context_break(in);
@@ -67,6 +84,7 @@ result double_call_begins(struct context *in) {
 }
 
 struct context *double_current(void) {
+    double_refuse_in_host_function();
     return depth ? stack[depth - 1] : NULL;
 }
 result double_usable(const struct context *context) {
@@ -89,6 +107,27 @@ struct allocation *double_find(pointer at) {
     struct allocation *found = find(at);
     pthread_mutex_unlock(&table);
     return found;
+}
+
+struct allocation *double_find_opened(int peer, int device, uint64_t number) {
+    const struct context *here = double_current();
+    struct allocation *found = NULL;
+    pthread_mutex_lock(&table);
+    for (int i = 0; i < MOST && !found; i++) {
+        struct allocation *a = &allocation[i];
+        if (!a->opened || a->peer != peer || a->peer_device != device) continue;
+        bool is = number ? a->context == here && a->peer_number == number
+                         : a->context != here && a->context->device == here->device;
+        if (is) found = a;
+    }
+    pthread_mutex_unlock(&table);
+    return found;
+}
+
+bool double_reaches(const struct allocation *a, const struct context *context) {
+    if (a->host || a->managed) return true;
+    uint64_t access = a->pool ? double_pool_access(a->pool) : a->access;
+    return a->block || a->pool ? access >> context->device & 1 : a->context == context;
 }
 
 /* Mappings in a row have aliases in a row. */
@@ -187,6 +226,7 @@ result cuGetErrorName(result error, const char **name) {
     case INVALID_HANDLE: *name = "CUDA_ERROR_INVALID_HANDLE"; break;
     case NOT_READY: *name = "CUDA_ERROR_NOT_READY"; break;
     case CONTEXT_IS_DESTROYED: *name = "CUDA_ERROR_CONTEXT_IS_DESTROYED"; break;
+    case ILLEGAL_ADDRESS: *name = "CUDA_ERROR_ILLEGAL_ADDRESS"; break;
     case LAUNCH_FAILED: *name = "CUDA_ERROR_LAUNCH_FAILED"; break;
     case NOT_SUPPORTED: *name = "CUDA_ERROR_NOT_SUPPORTED"; break;
     default: *name = "CUDA_ERROR_INVALID_VALUE";
@@ -241,13 +281,35 @@ result cuCtxEnablePeerAccess(struct context *peer, unsigned flags) {
 }
 
 /* What a program calls: the primary context of the first device is the first one. */
-result cuDevicePrimaryCtxRetain(void **context, int device) {
-    *context = &contexts[device];
-    contexts[device].device = device;
-    return device >= 0 && (unsigned)device < double_devices ? SUCCESS : INVALID_VALUE;
+static struct context *primary_of(int device) {
+    return device ? &primaries[device] : &contexts[0];
+}
+static bool is_device_number(int device) {
+    return device >= 0 && (unsigned)device < double_devices && device < MOST_DEVICES;
+}
+result cuDevicePrimaryCtxGetState(int device, unsigned *flags, int *active) {
+    result r = double_call_begins(primary_of(0));
+    if (r != SUCCESS) return r;
+    if (!is_device_number(device)) return INVALID_VALUE;
+    *flags = 0;
+    *active = __atomic_load_n(&retained[device], __ATOMIC_ACQUIRE) != 0;
+    return SUCCESS;
+}
+result cuDevicePrimaryCtxRetain(struct context **context, int device) {
+    result r = double_call_begins(primary_of(0));
+    if (r != SUCCESS) return r;
+    if (!is_device_number(device)) return INVALID_VALUE;
+    *context = primary_of(device);
+    (*context)->device = device;
+    if (!(*context)->number) (*context)->number = next_number();
+    __atomic_fetch_add(&retained[device], 1, __ATOMIC_ACQ_REL);
+    return SUCCESS;
 }
 result cuDevicePrimaryCtxRelease_v2(int device) {
-    return device >= 0 && (unsigned)device < double_devices ? SUCCESS : INVALID_VALUE;
+    if (!is_device_number(device)) return INVALID_VALUE;
+    if (!__atomic_load_n(&retained[device], __ATOMIC_ACQUIRE)) return INVALID_CONTEXT;
+    __atomic_fetch_sub(&retained[device], 1, __ATOMIC_ACQ_REL);
+    return SUCCESS;
 }
 result cuCtxSetCurrent(struct context *context) {
     stack[0] = context;
@@ -256,6 +318,12 @@ result cuCtxSetCurrent(struct context *context) {
 }
 result cuCtxGetCurrent(struct context **context) {
     *context = double_current();
+    return SUCCESS;
+}
+result cuCtxGetId(struct context *context, unsigned long long *number) {
+    if (!context) return INVALID_CONTEXT;
+    if (__atomic_load_n(&context->destroyed, __ATOMIC_ACQUIRE)) return CONTEXT_IS_DESTROYED;
+    *number = __atomic_load_n(&context->number, __ATOMIC_ACQUIRE);
     return SUCCESS;
 }
 result cuCtxGetDevice(int *device) {
@@ -367,7 +435,11 @@ static result attribute_of(const struct allocation *a, unsigned attribute, void 
     case 7: *(unsigned long long *)value = a ? a->buffer_id : 0; break;
     case 8: *(unsigned *)value = a && a->managed; break;
     case 9:
-        *(int *)value = !a ? -2 : a->context ? a->context->device : a->block || a->pool ? 0 : -2;
+        *(int *)value = !a           ? -2
+                        : a->context ? a->context->device
+                        : a->block   ? double_block_device(a->block)
+                        : a->pool    ? double_pool_device(a->pool)
+                                     : -2;
         break;
     case 10:
         *(unsigned *)value = a && !a->host && !a->managed && !a->opened && !a->block && !a->pool;
@@ -383,6 +455,11 @@ static result attribute_of(const struct allocation *a, unsigned attribute, void 
                                        : a->pool  ? double_pool_types(a->pool)
                                                   : 0;
         break;
+    /* ACCESS_FLAGS: of the current context's device */
+    case 16:
+        if (!double_current()) return INVALID_CONTEXT;
+        *(unsigned *)value = a && double_reaches(a, double_current()) ? 3 : 0;
+        break;
     case 17: *(struct pool **)value = a ? a->pool : NULL; break;
     case 18: *(size_t *)value = a ? a->len : 0; break;
     case 19: *(char **)value = a ? a->device : NULL; break;
@@ -392,6 +469,7 @@ static result attribute_of(const struct allocation *a, unsigned attribute, void 
 }
 /* Unknown pointers have the kind 0, and the call succeeds, as in the driver. */
 result cuPointerGetAttributes(unsigned count, unsigned *attributes, void **values, pointer at) {
+    double_refuse_in_host_function();
     const struct allocation *a = double_find(at);
     result r = SUCCESS;
     for (unsigned i = 0; i < count && r == SUCCESS; i++)
@@ -400,6 +478,7 @@ result cuPointerGetAttributes(unsigned count, unsigned *attributes, void **value
     return r;
 }
 result cuPointerGetAttribute(void *value, unsigned attribute, pointer at) {
+    double_refuse_in_host_function();
     const struct allocation *a = double_find(at);
     return a ? attribute_of(a, attribute, value) : INVALID_VALUE;
 }

@@ -10,8 +10,8 @@
 struct handle {
     uint32_t magic;
     int pid, fd, device;
-    uint64_t len;
-    char rest[40];
+    uint64_t len, number; /* of the allocation */
+    char rest[32];
 };
 _Static_assert(sizeof(struct handle) == 64, "as CUipcMemHandle");
 enum { MAGIC = 0x1dc0b1e };
@@ -24,12 +24,17 @@ result cuIpcGetMemHandle(struct handle *handle, pointer at) {
     const struct allocation *a = double_find(at);
     if (!a || a->host || a->managed || a->opened || a->block || a->pool) return INVALID_VALUE;
     double_exported++;
-    *handle = (struct handle){
-        .magic = MAGIC, .pid = getpid(), .fd = a->fd, .device = a->context->device, .len = a->len};
+    *handle = (struct handle){.magic = MAGIC,
+                              .pid = getpid(),
+                              .fd = a->fd,
+                              .device = a->context->device,
+                              .len = a->len,
+                              .number = a->buffer_id};
     return SUCCESS;
 }
 
-/* The driver refuses handles of this process, of one that has ended, and one that is open here. */
+/* The driver refuses handles of this process, of one that has ended, and those of a peer's device
+ * that another context of the device has open. One that is open here is opened once more. */
 result cuIpcOpenMemHandle_v2(pointer *at, struct handle handle, unsigned flags) {
     char path[64];
     result r = double_call_begins(NULL);
@@ -38,6 +43,13 @@ result cuIpcOpenMemHandle_v2(pointer *at, struct handle handle, unsigned flags) 
     if (r != SUCCESS) return r;
     if (handle.magic != MAGIC) return INVALID_VALUE;
     if (handle.pid == getpid()) return INVALID_CONTEXT;
+    struct allocation *open_here = double_find_opened(handle.pid, handle.device, handle.number);
+    if (open_here) {
+        open_here->opens++;
+        *at = (pointer)(uintptr_t)open_here->device;
+        return SUCCESS;
+    }
+    if (double_find_opened(handle.pid, handle.device, 0)) return INVALID_CONTEXT;
     if (double_is_out_of_memory()) return OUT_OF_MEMORY;
     snprintf(path, sizeof path, "/proc/%d/fd/%d", handle.pid, handle.fd);
     int fd = open(path, O_RDWR | O_CLOEXEC);
@@ -48,13 +60,19 @@ result cuIpcOpenMemHandle_v2(pointer *at, struct handle handle, unsigned flags) 
         return OUT_OF_MEMORY;
     }
     a->opened = true;
+    a->opens = 1;
+    a->peer = handle.pid;
+    a->peer_number = handle.number;
+    a->peer_device = handle.device;
     double_opened++;
     *at = (pointer)(uintptr_t)a->device;
     return SUCCESS;
 }
 result cuIpcCloseMemHandle(pointer at) {
     struct allocation *a = double_find(at);
-    if (!a || !a->opened) return INVALID_VALUE;
+    if (!a || !a->opened || (pointer)(uintptr_t)a->device != at) return INVALID_HANDLE;
+    if (a->context != double_current()) return INVALID_CONTEXT;
+    if (--a->opens) return SUCCESS;
     double_wait_all();
     double_unmap(a);
     double_opened--;

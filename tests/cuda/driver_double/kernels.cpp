@@ -15,12 +15,12 @@ thread_local struct kernel_index threadIdx, blockIdx, blockDim, gridDim;
 
 namespace {
 
-enum { NOT_FOUND = 500, ILLEGAL_ADDRESS = 700 };
+enum { NOT_FOUND = 500 };
 
 /* Where the host finds an operand; 0: not within device memory that this context reaches. */
 uint64_t operand(uint64_t at, size_t bytes) {
     const struct allocation *a = double_find(at);
-    if (!a || (a->host ? !a->registered : !a->block && a->context != double_current())) return 0;
+    if (!a || (a->host ? !a->registered : !double_reaches(a, double_current()))) return 0;
     return (uint64_t)(uintptr_t)double_alias(at, bytes);
 }
 

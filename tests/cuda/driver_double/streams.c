@@ -3,6 +3,7 @@
 #include "double.h"
 
 #include <malloc.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -14,9 +15,11 @@ struct entry {
 };
 struct stream {
     struct context *context;
+    unsigned long long number; /* the context's */
     struct entry *first, **last;
     unsigned long long added, done;
     bool ends;
+    bool is_default, blocks; /* blocks: it and the default stream wait for one another */
     pthread_t thread;
     pthread_cond_t more, less;
     struct stream *all;
@@ -63,8 +66,18 @@ void double_hold(bool hold) {
     pthread_mutex_unlock(&lock);
 }
 
+/* A driver may crash where a stream is used that went with its context, and so does the double. */
+static bool is_gone(const struct stream *s) {
+    return s->number != __atomic_load_n(&s->context->number, __ATOMIC_ACQUIRE);
+}
+static void refuse_gone(const struct stream *s) {
+    if (!s || !is_gone(s)) return;
+    fprintf(stderr, "a stream is used that went with its context\n");
+    abort();
+}
 /* Entries of a broken context are not run. */
 static void run_entry(struct stream *s, struct entry *e) {
+    if (is_gone(s)) return;
     result r = double_usable(s->context);
     if (r == SUCCESS) r = e->run(e->arg);
     if (r != SUCCESS && double_usable(s->context) == SUCCESS)
@@ -92,9 +105,11 @@ static void *stream_main(void *arg) {
     return NULL;
 }
 
-static struct stream *new_stream(struct context *context) {
+static struct stream *new_stream(struct context *context, bool blocks) {
     struct stream *s = calloc(1, sizeof *s);
     s->context = context;
+    s->number = __atomic_load_n(&context->number, __ATOMIC_ACQUIRE);
+    s->blocks = blocks;
     s->last = &s->first;
     pthread_cond_init(&s->more, NULL);
     pthread_cond_init(&s->less, NULL);
@@ -107,38 +122,87 @@ static struct stream *new_stream(struct context *context) {
     return s;
 }
 
-/* The two names of the default stream, and no name, are one stream of the context. */
+enum { LEGACY = 1, PER_THREAD = 2 };
+/* No name, and LEGACY, are the context's default stream; PER_THREAD is one of the context and the
+ * thread. */
 static struct stream *stream_of(void *handle) {
-    static struct stream *standard[MOST];
+    static pthread_mutex_t making = PTHREAD_MUTEX_INITIALIZER;
+    static struct standard {
+        struct stream *stream;
+        pthread_t thread;
+    } standard[MOST];
     static unsigned n;
-    if ((uintptr_t)handle > 2) return handle;
+    if ((uintptr_t)handle > PER_THREAD) return handle;
     struct context *context = double_current();
-    for (unsigned i = 0; i < n; i++)
-        if (standard[i]->context == context) return standard[i];
-    return context && n < MOST ? standard[n++] = new_stream(context) : NULL;
+    bool is_default = (uintptr_t)handle != PER_THREAD;
+    struct stream *found = NULL;
+    if (!context) return NULL;
+    pthread_mutex_lock(&making);
+    for (unsigned i = 0; i < n && !found; i++)
+        if (standard[i].stream->context == context && !is_gone(standard[i].stream) &&
+            standard[i].stream->is_default == is_default &&
+            (is_default || pthread_equal(standard[i].thread, pthread_self())))
+            found = standard[i].stream;
+    if (!found && n < MOST) {
+        found = new_stream(context, !is_default);
+        found->is_default = is_default;
+        standard[n++] = (struct standard){found, pthread_self()};
+    }
+    pthread_mutex_unlock(&making);
+    return found;
 }
 
-/* A driver may crash where a stream that was destroyed is used. */
 static result usable(const struct stream *s) {
+    refuse_gone(s);
     if (!s) return INVALID_CONTEXT;
     return s->ends ? INVALID_HANDLE : double_usable(s->context);
+}
+
+/* With the lock held. */
+static void add_entry(struct stream *s, result (*run)(void *arg), void *arg) {
+    struct entry *e = calloc(1, sizeof *e), ***last = s->captured ? &s->captured->last : &s->last;
+    *e = (struct entry){.run = run, .arg = arg};
+    **last = e;
+    *last = &e->next;
+    if (!s->captured) s->added++;
+    pthread_cond_broadcast(&s->more);
+}
+
+struct behind {
+    struct stream *stream;
+    unsigned long long until;
+};
+static result run_behind(void *arg) {
+    const struct behind *b = arg;
+    pthread_mutex_lock(&lock);
+    while (b->stream->done < b->until) pthread_cond_wait(&b->stream->less, &lock);
+    pthread_mutex_unlock(&lock);
+    return SUCCESS;
+}
+/* With the lock held: what is in the other stream now comes first. */
+static void go_behind(struct stream *s, struct stream *other) {
+    if (other->done == other->added || other->captured) return;
+    struct behind *b = malloc(sizeof *b);
+    *b = (struct behind){other, other->added};
+    add_entry(s, run_behind, b);
+}
+static void order_default(struct stream *s) {
+    if (s->captured || !(s->is_default || s->blocks)) return;
+    for (struct stream *other = streams; other; other = other->all)
+        if (other->context == s->context && (s->is_default ? other->blocks : other->is_default))
+            go_behind(s, other);
 }
 
 result double_enqueue(void *handle, result (*run)(void *arg), void *arg) {
     struct stream *s = stream_of(handle);
     result r = usable(s);
-    struct entry *e = r == SUCCESS ? calloc(1, sizeof *e) : NULL;
-    if (!e) {
+    if (r != SUCCESS) {
         free(arg);
         return r;
     }
-    *e = (struct entry){.run = run, .arg = arg};
     pthread_mutex_lock(&lock);
-    struct entry ***last = s->captured ? &s->captured->last : &s->last;
-    **last = e;
-    *last = &e->next;
-    if (!s->captured) s->added++;
-    pthread_cond_broadcast(&s->more);
+    order_default(s);
+    add_entry(s, run, arg);
     pthread_mutex_unlock(&lock);
     return SUCCESS;
 }
@@ -174,7 +238,20 @@ static bool forbids(const struct graph *captured) {
     return pthread_equal(captured->captor, pthread_self()) ||
            (captured->mode == CAPTURE_GLOBAL && thread_mode == CAPTURE_GLOBAL);
 }
+/* A stream that is captured can be neither asked nor waited for, in any mode. */
+static result ask_begins(struct stream *s) {
+    refuse_gone(s);
+    result r = double_unsafe_begins();
+    pthread_mutex_lock(&lock);
+    if (s && s->captured) {
+        s->captured->is_invalid = true;
+        r = CAPTURE_UNSUPPORTED;
+    }
+    pthread_mutex_unlock(&lock);
+    return r;
+}
 result double_unsafe_begins(void) {
+    double_refuse_in_host_function();
     result r = SUCCESS;
     pthread_mutex_lock(&lock);
     for (struct stream *s = streams; s; s = s->all) {
@@ -196,11 +273,13 @@ result cuStreamCreate(void **stream, unsigned flags) {
     if (r == SUCCESS) r = double_usable(double_current());
     if (r == SUCCESS && double_is_out_of_memory()) r = OUT_OF_MEMORY;
     if (r != SUCCESS) return r;
-    *stream = new_stream(double_current());
+    enum { NON_BLOCKING = 1 };
+    *stream = new_stream(double_current(), !(flags & NON_BLOCKING));
     return SUCCESS;
 }
 /* What is in it is run before; the memory stays, as tests are short. */
 result cuStreamDestroy_v2(struct stream *s) {
+    refuse_gone(s);
     pthread_mutex_lock(&lock);
     s->ends = true;
     double_streams--;
@@ -218,14 +297,14 @@ result cuStreamDestroy_v2(struct stream *s) {
 }
 /* The error is one of earlier work, after the wait. */
 result cuStreamSynchronize(void *stream) {
-    result r = double_unsafe_begins();
+    result r = ask_begins(stream_of(stream));
     if (r == SUCCESS) r = double_wait(stream);
     return r == SUCCESS ? double_call_begins(NULL) : r;
 }
 result cuStreamQuery(void *stream) {
     __atomic_fetch_add(&double_queries, 1, __ATOMIC_RELAXED);
     struct stream *s = stream_of(stream);
-    result r = double_unsafe_begins();
+    result r = ask_begins(s);
     if (r == SUCCESS) r = double_usable(double_current());
     if (r == SUCCESS) r = usable(s);
     if (r == SUCCESS && double_fail_query) r = INVALID_HANDLE;
@@ -300,12 +379,20 @@ struct host_call {
     void (*fn)(void *arg);
     void *arg;
 };
+static __thread bool in_host_function;
+void double_refuse_in_host_function(void) {
+    if (!in_host_function) return;
+    fprintf(stderr, "a host function calls the CUDA driver\n");
+    abort();
+}
 /* One after the other, as those of independent streams may be. */
 static result run_host_call(void *arg) {
     static pthread_mutex_t turn = PTHREAD_MUTEX_INITIALIZER;
     const struct host_call *call = arg;
     pthread_mutex_lock(&turn);
+    in_host_function = true;
     call->fn(call->arg);
+    in_host_function = false;
     pthread_mutex_unlock(&turn);
     return SUCCESS;
 }
@@ -443,7 +530,13 @@ unsigned double_copies_3d;
 /* Memory of a device belongs to the current context, or was opened there. */
 static bool is_reachable(pointer at) {
     const struct allocation *a = double_find(at);
-    return !a || a->host || a->managed || a->block || a->pool || a->context == double_current();
+    return !a || double_reaches(a, double_current());
+}
+/* Memory of no context is not copied by the driver where the device has no access: the copy faults.
+ */
+static bool faults(pointer at) {
+    const struct allocation *a = double_find(at);
+    return a && (a->block || a->pool) && !double_reaches(a, double_current());
 }
 
 /* A copy of memory that is not registered ends within its call. */
@@ -463,12 +556,14 @@ static result add_copy(pointer to, pointer from, struct copy copy, void *stream)
     result r = double_call_begins(NULL);
     if (r == SUCCESS) r = double_usable(double_current());
     if (r != SUCCESS) return r;
-    if (!is_reachable(to) && !is_reachable(from)) return INVALID_CONTEXT;
+    bool is_fault = faults(to) || faults(from);
+    if (!is_fault && !is_reachable(to) && !is_reachable(from)) return INVALID_CONTEXT;
     copy.to = double_alias(to, to_len);
     copy.from = double_alias(from, from_len);
     if (!copy.to || !copy.from) return INVALID_VALUE;
     copy.result = double_copy_begins();
     if (copy.result != SUCCESS && !double_fail_late) return copy.result;
+    if (is_fault) copy.result = ILLEGAL_ADDRESS;
     struct stream *in = stream_of(stream);
     if (in) __atomic_fetch_add(&in->copies, 1, __ATOMIC_RELAXED);
     struct copy *own = malloc(sizeof *own);

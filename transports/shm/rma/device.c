@@ -54,14 +54,14 @@ void weft__shm_device_leave(struct shm_key *key, weft_status_t status) {
 
 /* ---- beginning one --------------------------------------------------------------------------- */
 
-/* Where the copy runs: in the context of this side's memory; for memory without one (of the host,
- * or of virtual memory management) in the one that is given or current. */
+/* Where the copy runs: in the context of this side's memory; for memory of the host, in the one
+ * that is given or current. */
 static weft_status_t find_place(const struct shm_lane *lane, const void *local,
                                 struct cuda_place *place_p, bool *on_device_p) {
     const struct given *given = weft__reactor_given(lane->lane.iface->reactor);
     struct cuda_memory found;
     bool on_device = weft__cuda_find(local, &found) && !found.managed;
-    weft_status_t st = weft__cuda_place(given, on_device ? found.context : NULL, place_p);
+    weft_status_t st = weft__cuda_place(given, on_device ? &found : NULL, place_p);
     if (st < 0) return st;
     if (!place_p->context) place_p->context = weft__cuda_current();
     *on_device_p = on_device;
