@@ -150,6 +150,8 @@ weft_status_t weft__ep_adopt(struct weft_ep *ep, uint32_t id, const struct lease
     ep->start->notified = listener ? listener->params.on_endpoint : owner->on_endpoint;
     ep->on_error = listener ? listener->params.on_error : owner->on_error;
     ep->start->arg = ep->arg = listener ? listener->params.arg : owner->arg;
+    if (!listener && !lease && !ep->on_error && !ep->start->notified)
+        ep->on_error = weft__ep_end_unknown;
     if (listener && listener->lease) lease = listener->lease;
     if (lease) weft__ep_hold_lease(ep, lease);
     return WEFT_OK;

@@ -474,6 +474,16 @@ void weft__ep_abort(struct weft_ep *ep) {
     step_ep(ep, EP_EV_ABORT);
 }
 
+/* Whether the worker has called the program with the handle of any endpoint that a peer opened. */
+static bool has_shown_any(const struct weft_worker *worker) {
+    const struct counters *count = worker->count;
+    return worker->has_handlers || worker->on_lane || count->tag_received || count->tag_unexpected;
+}
+
+void weft__ep_end_unknown(struct weft_ep *ep, weft_status_t status, void *arg) {
+    if (!ep->lease && !has_shown_any(ep->worker)) weft__ep_abort(ep);
+}
+
 static void noop(weft_status_t status, void *arg) {}
 
 /* A flushing close also waits for the connection, up to `at`. */

@@ -166,6 +166,9 @@ bool weft__ep_may_redial(const struct weft_ep *ep, weft_status_t status);
  */
 bool weft__ep_asks_successor(struct weft_ep *ep, weft_status_t status);
 void weft__ep_abort(struct weft_ep *ep); /* closes it without waiting */
+/* on_error of an endpoint that a peer opened, where the program gave neither callback. Closes it,
+ * unless the program may have its handle. */
+void weft__ep_end_unknown(struct weft_ep *ep, weft_status_t status, void *arg);
 /* Runs the callbacks that are due now, so that data does not overtake them. */
 void weft__ep_notify(struct weft_ep *ep);
 /* Queues a notice for a later turn. */

@@ -148,6 +148,7 @@ struct weft_worker {
     void (*on_error)(weft_ep_t *, weft_status_t, void *);
     void (*on_lane)(weft_ep_t *, void *);
     void *arg;
+    bool has_handlers; /* the program has set one */
     struct worker_close close;
     struct stub *stub;     /* associated mode; NULL: no */
     weft_worker_t *shared; /* the worker that does the work of this one; NULL: itself */

@@ -511,8 +511,13 @@ weft_status_t weft_am_handler_set(weft_worker_t *worker, unsigned id, weft_am_fn
     if (!worker) return weft__fail(WEFT_ERR_INVALID_PARAM, "worker is NULL");
     if (id > WEFT_AM_ID_MAX)
         return weft__fail(WEFT_ERR_INVALID_PARAM, "id is %u, beyond %d", id, WEFT_AM_ID_MAX);
-    if (worker->stub && weft__reactor_is_dormant(worker->reactor))
-        return set_for_later(worker, id, fn, arg);
-    weft_status_t st = weft__worker_check(worker);
-    return st < 0 ? st : weft__am_handler_set(worker, id, fn, arg);
+    weft_status_t st;
+    if (worker->stub && weft__reactor_is_dormant(worker->reactor)) {
+        st = set_for_later(worker, id, fn, arg);
+    } else {
+        st = weft__worker_check(worker);
+        if (st == WEFT_OK) st = weft__am_handler_set(worker, id, fn, arg);
+    }
+    if (st == WEFT_OK && fn) worker->has_handlers = true;
+    return st;
 }

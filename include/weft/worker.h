@@ -56,10 +56,17 @@ typedef struct weft_worker_params {
     const char *name;       /* for the log and weft-info; copied */
     /*
      * Optional: a peer opened an endpoint by this worker's address. NULL: such endpoints are
-     * accepted silently.
+     * accepted silently. They belong to the program, as those that a listener accepts do. Those
+     * that members of teams open here to send to this member are among them (weft_team_ep).
      */
     void (*on_endpoint)(weft_ep_t *ep, void *arg);
-    /* Optional: on_error of the endpoints that peers open (weft_ep_params_t). */
+    /*
+     * Optional: on_error of the endpoints that peers open (weft_ep_params_t). Close the endpoint
+     * here: one that is not closed stays until the worker is closed, and counts for the setting
+     * peer.max_endpoints. The library closes it if the program cannot have its handle: both
+     * callbacks and on_lane are NULL, no handler of active messages was set, and no tagged message
+     * has come.
+     */
     void (*on_error)(weft_ep_t *ep, weft_status_t status, void *arg);
     void *arg;
     /*
