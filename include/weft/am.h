@@ -73,7 +73,10 @@ enum {
  * Sends `header` (copied, at most WEFT_AM_HEADER_MAX bytes) and the bytes of `iov` to handler `id`
  * at the peer. Messages of one endpoint arrive in the order sent.
  *
- * Completion: the memory of `iov` is free again. It does not mean that the handler has run.
+ * Completion: the memory of `iov` is free again. It does not mean that the handler has run. An
+ * error does not mean that the handler will not run: a message that ends as TIMED_OUT, CANCELLED or
+ * with the status of its endpoint may have been on its way. A program that sends it again numbers
+ * its messages.
  *
  * A large message also ends as
  * - REJECTED: the receiver's handler did not fetch the payload;

@@ -307,7 +307,10 @@ WEFT_API uint32_t weft_team_size(const weft_team_t *team);
  *
  * Each side opens its own endpoint. A message that a member sends over its own endpoint therefore
  * arrives here over another endpoint (the handler's `ep`, weft_tag_info_t.ep). Reply on that one,
- * and put the rank into the message if the receiver needs it.
+ * and put the rank into the message if the receiver needs it. That other one is not the team's: the
+ * program closes it when the member has (weft_worker_params_t.on_error).
+ *
+ * These endpoints have no heartbeats: docs/teams.md, "A member that is stopped".
  */
 WEFT_API weft_ep_t *weft_team_ep(weft_team_t *team, uint32_t rank);
 
