@@ -64,7 +64,7 @@ weft_status_t weft_context_destroy(weft_context_t *context) {
     if (!context) return weft__fail(WEFT_ERR_INVALID_PARAM, "context is NULL");
     unsigned n = atomic_load(&context->n_reactors);
     if (n)
-        return weft__fail(WEFT_ERR_BUSY, "%u worker%s of this context still open", n,
+        return weft__fail(WEFT_ERR_BUSY, "%u worker%s still open in this context", n,
                           n == 1 ? " is" : "s are");
     weft_status_t st = weft__stubs_close(context);
     if (st < 0) return st;

@@ -75,10 +75,10 @@ static const struct status_text errors[] = {
           "Set tcp.key_file, or set tcp.insecure = yes (for RDMA: rdma.insecure = yes)."),
     ERROR(FORKED, "The object belongs to the parent of this forked process.",
           "Create a context and a worker of its own in the child."),
-    ERROR(WRONG_THREAD, "The call came from a thread that does not own the worker.",
-          "Use weft_worker_post, or create the worker with WEFT_THREAD_MULTIPLE. A worker with its "
-          "own thread is "
-          "driven by that thread only."),
+    ERROR(
+        WRONG_THREAD, "The call came from a thread that does not own the worker.",
+        "Use weft_worker_post. With WEFT_THREAD_MULTIPLE other threads may submit operations, but "
+        "for collectives. Stop a worker's own thread before weft_worker_close."),
     ERROR(IO, "A system call failed.", "The causes and the log name the call and its error."),
     ERROR(NO_FDS, "The process has no more file descriptors.", "Raise the limit (ulimit -n)."),
     ERROR(ADDRESS, "The bytes or the text are no address or key that this version can read.",

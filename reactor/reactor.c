@@ -162,7 +162,10 @@ weft_status_t weft__reactor_check_other(const struct reactor *r) {
         return weft__fail(WEFT_ERR_FORKED,
                           "the worker belongs to the parent of this forked process");
     if (r->thread_mode == WEFT_THREAD_SERIALIZED) return WEFT_OK;
-    return weft__fail(WEFT_ERR_WRONG_THREAD, "the worker belongs to another thread");
+    return weft__fail(WEFT_ERR_WRONG_THREAD, "%s",
+                      r->thread_mode == WEFT_THREAD_MULTIPLE
+                          ? "this call is for the worker's owner alone, which is another thread"
+                          : "the worker belongs to another thread");
 }
 
 weft_status_t weft__reactor_enter_other(const struct reactor *r) {

@@ -321,6 +321,9 @@ TEST(context_with_a_worker_is_busy) {
     CHECK_EQ(create(NULL, 0, "/dev/null"), WEFT_OK);
     CHECK_EQ(weft__reactor_create(context, &(struct reactor_params){.max_fds = 64}, &r), WEFT_OK);
     CHECK_EQ(weft_context_destroy(context), WEFT_ERR_BUSY);
+    char text[256];
+    weft_status_describe(WEFT_ERR_BUSY, text, sizeof text);
+    CHECK(strstr(text, "1 worker is still open in this context"));
     weft__reactor_destroy(r);
     CHECK_EQ(weft_context_destroy(context), WEFT_OK);
 }

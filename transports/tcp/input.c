@@ -212,7 +212,7 @@ static enum came fill_input(struct tcp_lane *lane) {
     if (n == 0) {
         weft__tcp_lane_note(
             lane,
-            "its socket was closed without a goodbye, so the peer's process ended or was stopped",
+            "its socket was closed without a goodbye, so the peer's process ended or was killed",
             0);
         weft__tcp_lane_why(lane, WEFT_ERR_PEER_FAILED); /* no goodbye */
         weft__fsm_step(&lane->conn.fsm, TCP_CONN_EV_END);
