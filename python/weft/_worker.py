@@ -224,7 +224,7 @@ class Worker(_core.Worker):
         if isinstance(to, tuple):
             to = uri_of(*to)
         elif not isinstance(to, (str, bytes)):
-            to = bytes(memoryview(to))
+            to = address_bytes(to)
         ep = self.post_connect(to, milliseconds(deadline), 2 if failover else 0, milliseconds(heartbeat))
         ep._begin()
         self._be_driven()
@@ -333,6 +333,13 @@ def uri_of(host: str, port: int) -> str:
     if not hasattr(port, "__index__"):
         raise TypeError("a port is an int, not %r" % (port,))
     return "tcp://[%s]:%d" % (host, port) if ":" in host else "tcp://%s:%d" % (host, port)
+
+
+def address_bytes(to: Any) -> bytes:
+    try:
+        return bytes(memoryview(to))
+    except TypeError:
+        raise TypeError("a peer is a URI, (host, port) or the bytes of a worker's address, not %r" % (to,)) from None
 
 
 _tasks: set[Any] = set()

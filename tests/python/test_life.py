@@ -5,6 +5,7 @@ import gc
 import itertools
 import os
 import pickle
+import re
 import select
 import signal
 import socket
@@ -74,6 +75,12 @@ class Connecting(Case):
             self.assertIn("127.0.0.1:1", str(caught.exception))
             with self.assertRaises(weft.AddressError):
                 await worker.connect("no uri")
+
+    async def test_what_is_no_address_is_named(self):
+        async with weft.Worker() as worker:
+            for to in (5, None, ["127.0.0.1", 7000]):
+                with self.assertRaisesRegex(TypeError, "a URI, .*, not " + re.escape(repr(to))):
+                    await worker.connect(to)
 
     async def test_a_listener_refuses_and_its_address_is_taken(self):
         async with weft.Worker(settings={"log.level": "none"}) as one, weft.Worker(settings={"log.level": "none"}) as two:
