@@ -10,6 +10,7 @@ struct handler {
 struct message {
     PyObject_HEAD weft_am_t *am; /* NULL: the handler has returned */
     struct worker *worker;       /* likewise: a worker may hold the message */
+    unsigned long owner;         /* the handler's thread */
     struct state *state;
     PyObject *header;
     size_t len;
@@ -20,6 +21,7 @@ static PyObject *message_of(struct worker *worker, weft_am_t *am) {
     struct message *m = (struct message *)PyType_GenericAlloc(worker->state->message, 0);
     if (!m) return NULL;
     m->worker = (struct worker *)Py_NewRef((PyObject *)worker);
+    m->owner = PyThread_get_thread_ident();
     m->state = worker->state;
     m->am = am;
     m->len = am->len;
@@ -69,7 +71,7 @@ static PyObject *worker_am_handler(PyObject *self, PyObject *args) {
     struct worker *w = (struct worker *)self;
     unsigned id;
     PyObject *fn;
-    if (!PyArg_ParseTuple(args, "O&O", weft__py_u32, &id, &fn) || weft__py_open(w) < 0) return NULL;
+    if (!PyArg_ParseTuple(args, "O&O", weft__py_u32, &id, &fn) || weft__py_own(w) < 0) return NULL;
     if (id > WEFT_AM_ID_MAX) return weft__py_raise(w->state, WEFT_ERR_INVALID_PARAM);
     if (!w->handlers) w->handlers = calloc(WEFT_AM_ID_MAX + 1, sizeof *w->handlers);
     if (!w->handlers) return PyErr_NoMemory();
@@ -129,12 +131,19 @@ static PyObject *ep_am_send(PyObject *self, PyObject *const *args, Py_ssize_t n)
 
 /* ---- the message ---- */
 
+/* Whether its payload is there: within the handler. */
+static int has_payload(const struct message *m) {
+    if (m->owner == PyThread_get_thread_ident() && m->am) return 0;
+    weft__py_raise(m->state, m->am ? WEFT_ERR_WRONG_THREAD : WEFT_ERR_NOT_FOUND);
+    return -1;
+}
+
 static PyObject *message_recv(PyObject *self, PyObject *args) {
     struct message *m = (struct message *)self;
     PyObject *buffer;
     unsigned long deadline_ms = 0;
     if (!PyArg_ParseTuple(args, "O|k", &buffer, &deadline_ms)) return NULL;
-    if (!m->am) return weft__py_raise(m->state, WEFT_ERR_NOT_FOUND);
+    if (has_payload(m) < 0) return NULL;
     struct request *r = weft__py_request_with(m->worker, GIVES_KEPT, buffer, true);
     if (!r) return NULL;
     r->keep = Py_NewRef(buffer);
@@ -155,6 +164,8 @@ static PyObject *message_queue(PyObject *self, PyObject *args) {
     struct message *m = (struct message *)self;
     PyObject *queue, *header, *memory, *item;
     if (!PyArg_ParseTuple(args, "OOO", &queue, &header, &memory)) return NULL;
+    if (m->owner != PyThread_get_thread_ident())
+        return weft__py_raise(m->state, WEFT_ERR_WRONG_THREAD);
     if (m->queued) Py_RETURN_NONE;
     if (PyExceptionInstance_Check(memory)) {
         item = Py_NewRef(memory);
@@ -172,7 +183,7 @@ static PyObject *message_queue(PyObject *self, PyObject *args) {
 
 static PyObject *message_bytes(PyObject *self, PyObject *unused) {
     struct message *m = (struct message *)self;
-    if (!m->am) return weft__py_raise(m->state, WEFT_ERR_NOT_FOUND);
+    if (has_payload(m) < 0) return NULL;
     if (!m->am->data) return weft__py_raise(m->state, WEFT_ERR_UNSUPPORTED);
     return PyBytes_FromStringAndSize(m->am->data, m->am->len);
 }

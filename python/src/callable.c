@@ -1,11 +1,13 @@
 /* The list of a team's functions of the program, and who has their numbers. */
-#include "callable.h"
+#include "team.h"
 
 void weft__py_callable_list(struct callable **all, struct callable *made) {
     Py_INCREF(made->fn);
     if (!made->named) made->named = made->number;
+    weft__py_lock_lists(made->team->worker);
     made->next = *all;
     *all = made;
+    weft__py_unlock_lists(made->team->worker);
 }
 
 static struct callable *find(struct callable *all, int number) {
@@ -24,9 +26,11 @@ int weft__py_callable_take(struct callable *all, int number, another_fn another)
     return c->number;
 }
 
-void weft__py_callable_give_back(struct callable *all, int number) {
-    struct callable *c = find(all, number);
+void weft__py_callable_give_back(struct team *t, struct callable *const *all, int number) {
+    weft__py_lock_lists(t->worker);
+    struct callable *c = find(*all, number);
     if (c) c->taken = false;
+    weft__py_unlock_lists(t->worker);
 }
 
 PyObject *weft__py_callable_raised(struct callable *all, int number) {

@@ -11,7 +11,7 @@ struct callable {
     struct team *team;
     PyObject *fn;
     int number, named; /* named: the one that the program has */
-    bool taken;
+    atomic_bool taken;
     PyObject *raised; /* the first exception that was not taken */
 };
 
@@ -23,7 +23,8 @@ void weft__py_callable_list(struct callable **all, struct callable *made);
 /* A number of the same function for one collective, until it is given back; of a number that is no
  * function's the same. -1: raised. */
 int weft__py_callable_take(struct callable *all, int number, another_fn another);
-void weft__py_callable_give_back(struct callable *all, int number);
+/* On any thread, where the collector ends who has taken it. */
+void weft__py_callable_give_back(struct team *team, struct callable *const *all, int number);
 /* What the function of this number has raised since it was taken: the first exception, a new
  * reference. NULL: none. */
 PyObject *weft__py_callable_raised(struct callable *all, int number);

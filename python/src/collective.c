@@ -165,8 +165,8 @@ struct coll {
 };
 
 static void give_back(struct coll *c) {
-    if (c->taken) weft__py_callable_give_back(c->team->reductions, c->reduction);
-    if (c->taken) weft__py_callable_give_back(c->team->datatypes, c->type);
+    if (c->taken) weft__py_callable_give_back(c->team, &c->team->reductions, c->reduction);
+    if (c->taken) weft__py_callable_give_back(c->team, &c->team->datatypes, c->type);
     c->taken = false;
 }
 
@@ -217,6 +217,7 @@ static PyObject *coll_start(PyObject *self, PyObject *args) {
 static PyObject *coll_free(PyObject *self, PyObject *unused) {
     struct coll *c = (struct coll *)self;
     struct state *state = c->team->worker->state;
+    if (c->handle && weft__py_owned(c->team->worker) < 0) return NULL;
     weft_status_t status = c->handle && live_team(c->team) ? weft_coll_free(c->handle) : WEFT_OK;
     if (status < 0) return weft__py_raise(state, status);
     weft__py_disown(c->team->worker, &c->child);

@@ -24,7 +24,7 @@ static PyObject *worker_connect(PyObject *self, PyObject *args, PyObject *kwargs
     int mode = WEFT_ERRORS_PEER;
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|IiI", names, &to, &timeout_ms, &mode,
                                      &heartbeat_ms) ||
-        weft__py_open(w) < 0) {
+        weft__py_own(w) < 0) {
         return NULL;
     }
     weft_ep_params_t params = {.on_ready = weft__py_on_ready,
@@ -84,7 +84,7 @@ static PyObject *worker_listen(PyObject *self, PyObject *args, PyObject *kwargs)
     unsigned heartbeat_ms = 0;
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "sO|OiI", names, &uri, &fn, &decides, &backlog,
                                      &heartbeat_ms) ||
-        weft__py_open(w) < 0) {
+        weft__py_own(w) < 0) {
         return NULL;
     }
     struct listener *l = (struct listener *)PyType_GenericAlloc(w->state->listener, 0);
@@ -126,20 +126,39 @@ static bool is_live(const struct listener *l) {
     return l->handle && !l->worker->ending;
 }
 
+/* Another thread may be reading its URI. */
+static weft_listener_t *take_handle(struct listener *l) {
+    weft__py_lock_lists(l->worker);
+    weft_listener_t *handle = l->handle;
+    l->handle = NULL;
+    weft__py_unlock_lists(l->worker);
+    return handle;
+}
+
 static PyObject *listener_close(PyObject *self, PyObject *unused) {
     struct listener *l = (struct listener *)self;
     if (!is_live(l)) Py_RETURN_NONE; /* a worker's close closes it */
     if (weft__py_own(l->worker) < 0) return NULL;
-    weft_listener_close(l->handle);
-    l->handle = NULL;
+    weft_listener_close(take_handle(l));
     weft__py_disown(l->worker, &l->child);
     Py_RETURN_NONE;
 }
 
+/* Any thread: a copy, or NULL without memory. An empty one: it is closed. */
+static char *copy_uri(struct listener *l) {
+    weft__py_lock_lists(l->worker);
+    char *uri = strdup(is_live(l) ? weft_listener_uri(l->handle) : "");
+    weft__py_unlock_lists(l->worker);
+    return uri;
+}
+
 static PyObject *get_uri(PyObject *self, void *unused) {
     struct listener *l = (struct listener *)self;
-    if (!is_live(l)) return weft__py_raise(l->worker->state, WEFT_ERR_CLOSED);
-    return weft__py_text((char *)weft_listener_uri(l->handle));
+    char *uri = copy_uri(l);
+    if (!uri) return PyErr_NoMemory();
+    PyObject *text = *uri ? weft__py_text(uri) : weft__py_raise(l->worker->state, WEFT_ERR_CLOSED);
+    free(uri);
+    return text;
 }
 
 static PyObject *get_closed(PyObject *self, void *unused) {

@@ -47,11 +47,12 @@ struct worker {
     struct graph *graphs; /* open ones, of its teams */
     struct child *children;
     struct finalizer *finalizers;  /* of views that end: view.c */
-    atomic_flag listing;           /* held while `children` or a list of finalizers changes */
+    atomic_flag listing;           /* held while a list of the worker's changes */
+    unsigned n_looking;            /* other threads, by weft__py_look; changes with `listing` */
     struct request *first, **last; /* complete, and not reported yet */
     struct request *spare;
     /* Its close, in progress: of what it has, regions and keys are there until its end, and all
-     * else may be gone. */
+     * else may be gone. Changes with `listing`. */
     struct request *ending;
     PyThreadState *unlocked; /* while the library runs without the interpreter's lock */
     atomic_size_t exports;   /* buffers of regions that Python refers to, on any thread */
@@ -129,6 +130,15 @@ struct request {
     size_t len;
     uint64_t old;
 };
+
+/* Around what several threads may do to an object. An interpreter's lock is that already. */
+#ifdef Py_GIL_DISABLED
+#define WEFT__PY_LOCK(object) Py_BEGIN_CRITICAL_SECTION(object)
+#define WEFT__PY_UNLOCK()     Py_END_CRITICAL_SECTION()
+#else
+#define WEFT__PY_LOCK(object) {
+#define WEFT__PY_UNLOCK()     }
+#endif
 
 /* The lower half of a count is the count in every version of the stable ABI. */
 static inline uint32_t weft__py_references(PyObject *object) {
@@ -258,16 +268,25 @@ int weft__py_interrupted(struct worker *worker);           /* -1: one was kept, 
 int weft__py_turn(struct worker *worker, unsigned budget); /* weft_worker_progress */
 int weft__py_wait(struct worker *worker, int timeout_ms);  /* weft_worker_wait */
 void weft__py_destroy(struct worker *worker);
-int weft__py_open(struct worker *worker); /* 0, or -1 and ClosedError */
-/* The same, before this thread drives the worker: only its own may. -1: or WrongThreadError */
+/* Whether this thread may use what is the worker's: 0, or -1 and ClosedError or WrongThreadError.
+ * Without an interpreter's lock the library's own check is too late: the owner may be ending the
+ * object, and uses the spare request. */
 int weft__py_own(struct worker *worker);
+int weft__py_owned(struct worker *worker); /* the same without ClosedError */
 
 /* ---- ends.c ---- */
 void weft__py_adopt(struct worker *worker, struct child *child, void **handle);
 void weft__py_disown(struct worker *worker, struct child *child);
 void weft__py_lock_lists(struct worker *worker);
 void weft__py_unlock_lists(struct worker *worker);
-void weft__py_closes(struct worker *worker); /* its close has begun: it has no endpoint any more */
+/* Its close begins: when this returns, no other thread looks at it (weft__py_look), until the close
+ * is refused (NULL). */
+void weft__py_begin_close(struct worker *worker, struct request *close);
+void weft__py_closes(struct worker *worker); /* it has begun: it has no endpoint any more */
+/* Any thread may ask what a worker is, while it is open. 0: the caller ends that by
+ * weft__py_looked; or -1 and ClosedError. */
+int weft__py_look(struct worker *worker);
+void weft__py_looked(struct worker *worker);
 bool weft__py_is_owner(const struct worker *worker);
 typedef void (*weft__py_end_fn)(struct worker *worker, void *handle, void *arg);
 /*

@@ -102,7 +102,7 @@ void weft__py_ep_left(struct child *child) {
 }
 
 int weft__py_ep_open(struct ep *self) {
-    if (is_open(self)) return 0;
+    if (is_open(self)) return weft__py_owned(self->worker);
     if (self->worker) {
         weft__py_raise(self->worker->state, WEFT_ERR_CLOSED);
     } else {

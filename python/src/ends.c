@@ -53,6 +53,17 @@ void weft__py_disown(struct worker *worker, struct child *child) {
     (void)disowned(worker, child);
 }
 
+void weft__py_begin_close(struct worker *w, struct request *close) {
+    weft__py_lock_lists(w);
+    w->ending = close;
+    while (close && w->n_looking && !w->dead) { /* dead: threads may have been stopped */
+        weft__py_unlock_lists(w);
+        Py_BEGIN_ALLOW_THREADS sched_yield();
+        Py_END_ALLOW_THREADS weft__py_lock_lists(w);
+    }
+    weft__py_unlock_lists(w);
+}
+
 void weft__py_closes(struct worker *w) {
     weft__py_lock_lists(w);
     for (struct child *child = w->children; child; child = child->next)
@@ -77,6 +88,23 @@ bool weft__py_post(struct worker *w, void (*fn)(void *arg), void *arg) {
 void weft__py_wake(struct worker *w) {
     weft__py_lock_lists(w);
     if (takes_calls(w)) weft_worker_wake(w->handle);
+    weft__py_unlock_lists(w);
+}
+
+int weft__py_look(struct worker *w) {
+    bool owner = weft__py_is_owner(w);
+    weft__py_lock_lists(w);
+    bool open = owner ? w->handle != NULL : takes_calls(w);
+    if (open && !owner) w->n_looking++;
+    weft__py_unlock_lists(w);
+    if (!open) weft__py_raise(w->state, WEFT_ERR_CLOSED);
+    return open ? 0 : -1;
+}
+
+void weft__py_looked(struct worker *w) {
+    if (weft__py_is_owner(w)) return;
+    weft__py_lock_lists(w);
+    w->n_looking--;
     weft__py_unlock_lists(w);
 }
 

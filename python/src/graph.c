@@ -456,7 +456,7 @@ static PyObject *graph_run(PyObject *self, PyObject *args) {
     struct worker *w;
     unsigned deadline_ms = 0;
     if (!PyArg_ParseTuple(args, "O!|I", g->state->worker, &w, &deadline_ms) ||
-        weft__py_open(w) < 0 || begin(g, deadline_ms) < 0) {
+        weft__py_own(w) < 0 || begin(g, deadline_ms) < 0) {
         return NULL;
     }
     struct request *r = weft__py_awaited(w, Py_NewRef(self));

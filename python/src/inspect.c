@@ -3,7 +3,8 @@
 
 static PyObject *worker_counters(PyObject *self, PyObject *unused) {
     struct worker *w = (struct worker *)self;
-    PyObject *dict = weft__py_open(w) < 0 ? NULL : PyDict_New();
+    if (weft__py_look(w) < 0) return NULL;
+    PyObject *dict = PyDict_New();
     const char *name;
     uint64_t value;
     for (size_t i = 0; dict && weft_worker_counter(w->handle, i, &name, &value) == WEFT_OK; i++) {
@@ -11,6 +12,7 @@ static PyObject *worker_counters(PyObject *self, PyObject *unused) {
         if (!number || PyDict_SetItemString(dict, name, number) < 0) Py_CLEAR(dict);
         Py_XDECREF(number);
     }
+    weft__py_looked(w);
     return dict;
 }
 
@@ -38,23 +40,29 @@ static PyObject *unopened_of(weft_worker_t *worker) {
     return dict;
 }
 
-static PyObject *worker_describe(PyObject *self, PyObject *unused) {
+static PyObject *dict_of(weft_worker_t *worker, const weft_worker_info_t *info) {
     static const char *const modes[] = {"single", "serialized", "multiple"};
+    return Py_BuildValue("{sssKsssNsNsNsN}", "name", info->name, "id", (unsigned long long)info->id,
+                         "thread_mode", modes[info->thread_mode], "on_loop",
+                         PyBool_FromLong(info->on_loop), "has_thread",
+                         PyBool_FromLong(info->has_thread), "is_associated",
+                         PyBool_FromLong(info->is_associated), "unopened", unopened_of(worker));
+}
+
+static PyObject *worker_describe(PyObject *self, PyObject *unused) {
     struct worker *w = (struct worker *)self;
     weft_worker_info_t info;
-    if (weft__py_open(w) < 0) return NULL;
+    if (weft__py_look(w) < 0) return NULL;
     weft_status_t status = weft_worker_describe(w->handle, &info);
-    if (status < 0) return weft__py_raise(w->state, status);
-    return Py_BuildValue("{sssKsssNsNsNsN}", "name", info.name, "id", (unsigned long long)info.id,
-                         "thread_mode", modes[info.thread_mode], "on_loop",
-                         PyBool_FromLong(info.on_loop), "has_thread",
-                         PyBool_FromLong(info.has_thread), "is_associated",
-                         PyBool_FromLong(info.is_associated), "unopened", unopened_of(w->handle));
+    PyObject *dict = status < 0 ? weft__py_raise(w->state, status) : dict_of(w->handle, &info);
+    weft__py_looked(w);
+    return dict;
 }
 
 static PyObject *worker_transports(PyObject *self, PyObject *unused) {
     struct worker *w = (struct worker *)self;
-    PyObject *list = weft__py_open(w) < 0 ? NULL : PyList_New(0);
+    if (weft__py_look(w) < 0) return NULL;
+    PyObject *list = PyList_New(0);
     weft_transport_info_t info;
     for (size_t i = 0; list && weft_worker_transport(w->handle, i, &info) == WEFT_OK; i++) {
         PyObject *row = Py_BuildValue(
@@ -67,12 +75,14 @@ static PyObject *worker_transports(PyObject *self, PyObject *unused) {
         if (!row || PyList_Append(list, row) < 0) Py_CLEAR(list);
         Py_XDECREF(row);
     }
+    weft__py_looked(w);
     return list;
 }
 
 static PyObject *worker_calibration(PyObject *self, PyObject *unused) {
     struct worker *w = (struct worker *)self;
-    PyObject *list = weft__py_open(w) < 0 ? NULL : PyList_New(0);
+    if (weft__py_look(w) < 0) return NULL;
+    PyObject *list = PyList_New(0);
     weft_calibration_info_t info;
     for (size_t i = 0; list && weft_worker_calibration(w->handle, i, &info) == WEFT_OK; i++) {
         PyObject *row = Py_BuildValue("{sssssssdss}", "name", info.name, "unit", info.unit, "help",
@@ -80,16 +90,18 @@ static PyObject *worker_calibration(PyObject *self, PyObject *unused) {
         if (!row || PyList_Append(list, row) < 0) Py_CLEAR(list);
         Py_XDECREF(row);
     }
+    weft__py_looked(w);
     return list;
 }
 
 static PyObject *worker_trace(PyObject *self, PyObject *unused) {
     struct worker *w = (struct worker *)self;
-    if (weft__py_open(w) < 0) return NULL;
+    if (weft__py_look(w) < 0) return NULL;
     size_t size = weft_worker_trace(w->handle, NULL, 0) + 1;
     char *text = malloc(size);
+    if (text) weft_worker_trace(w->handle, text, size);
+    weft__py_looked(w);
     if (!text) return PyErr_NoMemory();
-    weft_worker_trace(w->handle, text, size);
     PyObject *result = PyUnicode_DecodeUTF8(text, strnlen(text, size), "replace");
     free(text);
     return result;

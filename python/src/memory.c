@@ -43,7 +43,7 @@ static PyObject *worker_alloc(PyObject *self, PyObject *args, PyObject *kwargs) 
     int expose = 0;
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "n|O&p", names, &len, weft__py_u32, &rights,
                                      &expose) ||
-        weft__py_open(w) < 0) {
+        weft__py_own(w) < 0) {
         return NULL;
     }
     if (len < 0) return weft__py_raise_text(w->state, WEFT_ERR_INVALID_PARAM, "len is negative");
@@ -58,7 +58,7 @@ static PyObject *worker_register(PyObject *self, PyObject *args, PyObject *kwarg
     PyObject *object;
     unsigned rights = WEFT_MEM_ALL;
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|O&", names, &object, weft__py_u32, &rights) ||
-        weft__py_open(w) < 0) {
+        weft__py_own(w) < 0) {
         return NULL;
     }
     bool writes = rights & (WEFT_MEM_WRITE | WEFT_MEM_ATOMIC);
@@ -82,6 +82,12 @@ static PyObject *worker_register(PyObject *self, PyObject *args, PyObject *kwarg
     }
     return made(
         w, m, weft_mem_register(w->handle, after->view.buf, after->view.len, &params, &m->handle));
+}
+
+static int open_here(struct memory *m) {
+    if (m->handle) return weft__py_owned(m->worker);
+    weft__py_raise(m->worker->state, WEFT_ERR_CLOSED);
+    return -1;
 }
 
 /* ---- the end of a region ---- */
@@ -126,6 +132,7 @@ static bool ends_use(struct memory *m) {
 static PyObject *memory_release(PyObject *self, PyObject *unused) {
     struct memory *m = (struct memory *)self;
     if (!m->handle) Py_RETURN_NONE;
+    if (weft__py_owned(m->worker) < 0) return NULL;
     if (m->ending) return Py_NewRef((PyObject *)m->ending);
     struct request *r = weft__py_request(m->worker, GIVES_NONE);
     if (!r) return NULL;
@@ -148,7 +155,7 @@ static PyObject *memory_revoke(PyObject *self, PyObject *args) {
     struct memory *m = (struct memory *)self;
     unsigned long deadline_ms = 0;
     if (!PyArg_ParseTuple(args, "|k", &deadline_ms)) return NULL;
-    if (!m->handle) return weft__py_raise(m->worker->state, WEFT_ERR_CLOSED);
+    if (open_here(m) < 0) return NULL;
     struct request *r = weft__py_request(m->worker, GIVES_NONE);
     if (!r) return NULL;
     r->keep = Py_NewRef(self);
@@ -177,7 +184,7 @@ static PyObject *memory_key(PyObject *self, PyObject *unused) {
     struct memory *m = (struct memory *)self;
     char key[WEFT_RKEY_MAX];
     size_t len = sizeof key;
-    if (!m->handle) return weft__py_raise(m->worker->state, WEFT_ERR_CLOSED);
+    if (open_here(m) < 0) return NULL;
     weft_status_t status = weft_mem_pack(m->handle, key, &len);
     return status < 0 ? weft__py_raise(m->worker->state, status)
                       : PyBytes_FromStringAndSize(key, len);
@@ -185,7 +192,7 @@ static PyObject *memory_key(PyObject *self, PyObject *unused) {
 
 static PyObject *memory_describe(PyObject *self, PyObject *unused) {
     struct memory *m = (struct memory *)self;
-    if (!m->handle) return weft__py_raise(m->worker->state, WEFT_ERR_CLOSED);
+    if (open_here(m) < 0) return NULL;
     weft_status_t status = weft_mem_describe(m->handle, &m->info);
     if (status < 0) return weft__py_raise(m->worker->state, status);
     return Py_BuildValue("{sKsnsIsisnsIsI}", "base", (unsigned long long)(uintptr_t)m->info.base,

@@ -224,6 +224,26 @@ static void resolve(struct request *r, PyObject *future) {
     Py_XDECREF(value);
 }
 
+/* The result is there; the future that is to get it, or NULL. The collector may set one on any
+ * thread, where it ends a coroutine. */
+static PyObject *report(struct request *r) {
+    PyObject *future;
+    WEFT__PY_LOCK(r);
+    r->reported = true;
+    future = r->future;
+    r->future = NULL;
+    WEFT__PY_UNLOCK();
+    return future;
+}
+
+static bool is_reported(struct request *r) {
+    bool reported;
+    WEFT__PY_LOCK(r);
+    reported = r->reported;
+    WEFT__PY_UNLOCK();
+    return reported;
+}
+
 Py_ssize_t weft__py_deliver(struct worker *worker) {
     Py_ssize_t n = 0;
     if (!worker->handle && !worker->was_closed && !worker->dead) {
@@ -238,9 +258,7 @@ Py_ssize_t weft__py_deliver(struct worker *worker) {
         weft__py_give_back(&r->buffers);
         if (r->gives != GIVES_KEPT && r->gives != GIVES_AGREED) Py_CLEAR(r->keep);
         settle_old(r);
-        r->reported = true;
-        PyObject *future = r->future;
-        r->future = NULL;
+        PyObject *future = report(r);
         if (future) resolve(r, future);
         Py_XDECREF(future);
         Py_DECREF((PyObject *)r);
@@ -253,8 +271,9 @@ Py_ssize_t weft__py_deliver(struct worker *worker) {
 
 static PyObject *request_cancel(PyObject *self, PyObject *unused) {
     struct request *r = (struct request *)self;
-    /* The collector may end on any thread what waits for the operation. */
-    if (r->handle && r->worker->handle && weft__py_is_owner(r->worker))
+    /* The collector may end on any thread what waits for the operation. A spare request has no
+     * worker. */
+    if (r->worker && weft__py_is_owner(r->worker) && r->handle && r->worker->handle)
         weft_request_cancel(r->handle);
     Py_RETURN_NONE;
 }
@@ -266,12 +285,12 @@ static PyObject *request_result(PyObject *self, PyObject *unused) {
         PyErr_SetString(PyExc_ReferenceError, "the operation of this request is over");
         return NULL;
     }
-    if (!r->reported) return weft__py_raise(r->worker->state, WEFT_ERR_BUSY);
+    if (!is_reported(r)) return weft__py_raise(r->worker->state, WEFT_ERR_BUSY);
     return r->status >= 0 ? value_of(r) : raise(r);
 }
 
 static PyObject *get_done(PyObject *self, void *unused) {
-    return PyBool_FromLong(((struct request *)self)->reported);
+    return PyBool_FromLong(is_reported((struct request *)self));
 }
 
 static PyObject *get_worker(PyObject *self, void *unused) {
@@ -284,21 +303,26 @@ static PyObject *get_status(PyObject *self, void *unused) {
 }
 
 static PyObject *get_future(PyObject *self, void *unused) {
-    PyObject *future = ((struct request *)self)->future;
-    return Py_NewRef(future ? future : Py_None);
+    PyObject *future;
+    WEFT__PY_LOCK(self);
+    future = ((struct request *)self)->future;
+    future = Py_NewRef(future ? future : Py_None);
+    WEFT__PY_UNLOCK();
+    return future;
 }
 
 static int set_future(PyObject *self, PyObject *future, void *unused) {
     struct request *r = (struct request *)self;
-    PyObject *old = r->future;
-    r->future = future == Py_None || !future ? NULL : Py_NewRef(future);
+    PyObject *old, *late = NULL; /* too late to be called back */
+    PyObject *made = future == Py_None || !future ? NULL : Py_NewRef(future);
+    WEFT__PY_LOCK(r);
+    old = r->future;
+    if (r->reported) late = made;
+    r->future = late ? NULL : made;
+    WEFT__PY_UNLOCK();
     Py_XDECREF(old);
-    if (r->reported && r->future) { /* too late to be called back */
-        future = r->future;
-        r->future = NULL;
-        resolve(r, future);
-        Py_DECREF(future);
-    }
+    if (late) resolve(r, late);
+    Py_XDECREF(late);
     return 0;
 }
 

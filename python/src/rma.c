@@ -31,6 +31,7 @@ static PyObject *ep_unpack(PyObject *self, PyObject *args) {
 static PyObject *rkey_describe(PyObject *self, PyObject *unused) {
     struct rkey *k = (struct rkey *)self;
     if (!k->handle) return weft__py_raise(k->worker->state, WEFT_ERR_CLOSED);
+    if (weft__py_owned(k->worker) < 0) return NULL;
     weft_status_t status = weft_rkey_describe(k->handle, &k->info);
     if (status < 0) return weft__py_raise(k->worker->state, status);
     return Py_BuildValue("{sKsKsIsissssss}", "base", (unsigned long long)k->info.base, "len",
@@ -89,6 +90,9 @@ PyType_Spec weft__py_rkey_spec = {
 
 static struct request *begin(struct ep *ep, struct rkey *k, enum result gives) {
     if (weft__py_ep_open(ep) < 0) return NULL;
+    if (k->worker != ep->worker)
+        return weft__py_raise_text(ep->worker->state, WEFT_ERR_INVALID_PARAM,
+                                   "the key is of another worker");
     if (!k->handle) return weft__py_raise(ep->worker->state, WEFT_ERR_CLOSED);
     struct request *r = weft__py_request(ep->worker, gives);
     if (r) r->keep = Py_NewRef((PyObject *)k);

@@ -33,7 +33,7 @@ static PyObject *worker_tag_recv(PyObject *self, PyObject *const *args, Py_ssize
     struct worker *w = (struct worker *)self;
     unsigned long deadline, flags;
     uint64_t tag, mask;
-    if (at_least(n, 3) < 0 || weft__py_open(w) < 0) return NULL;
+    if (at_least(n, 3) < 0 || weft__py_own(w) < 0) return NULL;
     if (!weft__py_u64(args[1], &tag) || !weft__py_u64(args[2], &mask) ||
         op_arguments(args, n, 3, &deadline, &flags) < 0) {
         return NULL;
@@ -50,7 +50,7 @@ static PyObject *worker_probe(PyObject *self, PyObject *args) {
     uint64_t tag, mask;
     weft_tag_info_t info;
     if (!PyArg_ParseTuple(args, "O&O&", weft__py_u64, &tag, weft__py_u64, &mask) ||
-        weft__py_open(w) < 0) {
+        weft__py_own(w) < 0) {
         return NULL;
     }
     weft_status_t status = weft_tag_probe(w->handle, tag, mask, &info);
@@ -73,7 +73,7 @@ static PyObject *worker_take(PyObject *self, PyObject *args) {
     struct worker *w = (struct worker *)self;
     uint64_t tag, mask;
     if (!PyArg_ParseTuple(args, "O&O&", weft__py_u64, &tag, weft__py_u64, &mask) ||
-        weft__py_open(w) < 0) {
+        weft__py_own(w) < 0) {
         return NULL;
     }
     struct taken *t = (struct taken *)PyType_GenericAlloc(w->state->taken, 0);
@@ -102,6 +102,7 @@ static PyObject *taken_recv(PyObject *self, PyObject *args) {
     unsigned long deadline_ms = 0;
     if (!PyArg_ParseTuple(args, "O|k", &buffer, &deadline_ms)) return NULL;
     if (!t->handle) return weft__py_raise(t->worker->state, WEFT_ERR_NOT_FOUND);
+    if (weft__py_owned(t->worker) < 0) return NULL;
     struct request *r = weft__py_request_with(t->worker, GIVES_LENGTH, buffer, true);
     if (!r) return NULL;
     r->len = t->info.len;

@@ -115,7 +115,7 @@ static PyObject *worker_team(PyObject *self, PyObject *args) {
     if (!PyArg_ParseTuple(args, "O|IIzzL", &how, &params.deadline_ms,
                           &params.collective_deadline_ms, &params.algorithms, &params.transports,
                           &ranks_per_core) ||
-        weft__py_open(w) < 0) {
+        weft__py_own(w) < 0) {
         return NULL;
     }
     params.ranks_per_core = weft__py_u32_of(ranks_per_core);
@@ -170,7 +170,7 @@ static PyObject *worker_join(PyObject *self, PyObject *args) {
     const char *invitation;
     Py_ssize_t len;
     unsigned deadline_ms = 0;
-    if (!PyArg_ParseTuple(args, "y#|I", &invitation, &len, &deadline_ms) || weft__py_open(w) < 0)
+    if (!PyArg_ParseTuple(args, "y#|I", &invitation, &len, &deadline_ms) || weft__py_own(w) < 0)
         return NULL;
     weft_team_params_t params = {.deadline_ms = deadline_ms};
     struct request *r = await_made(w, &params);
@@ -189,7 +189,7 @@ PyMethodDef weft__py_team_methods[] = {
     {NULL, NULL, 0, NULL}};
 
 int weft__py_team_open(struct team *t) {
-    if (live_team(t)) return 0;
+    if (live_team(t)) return weft__py_owned(t->worker);
     weft__py_raise(t->worker->state, WEFT_ERR_CLOSED);
     return -1;
 }
@@ -202,9 +202,10 @@ static void closed(struct request *request) {
 
 static PyObject *team_close(PyObject *self, PyObject *unused) {
     struct team *t = (struct team *)self;
+    if (t->handle && weft__py_owned(t->worker) < 0) return NULL;
     if (t->ending) return Py_NewRef((PyObject *)t->ending);
     if (!live_team(t) || t->borrowed) Py_RETURN_NONE;
-    if (weft__py_own(t->worker) < 0 || weft__py_graphs_end(t->worker, t) < 0) return NULL;
+    if (weft__py_graphs_end(t->worker, t) < 0) return NULL;
     if (!live_team(t)) Py_RETURN_NONE; /* a callback of a graph has closed it */
     struct request *r = weft__py_request(t->worker, GIVES_NONE);
     if (!r) return NULL;
@@ -336,7 +337,7 @@ static PyObject *team_take(PyObject *self, PyObject *args) {
     if (of_reduction < 0) return NULL;
     int of_type = weft__py_callable_take(t->datatypes, type, weft__py_datatype_another);
     if (of_type >= 0) return Py_BuildValue("(ii)", of_reduction, of_type);
-    weft__py_callable_give_back(t->reductions, of_reduction);
+    weft__py_callable_give_back(t, &t->reductions, of_reduction);
     return NULL;
 }
 
@@ -344,8 +345,8 @@ static PyObject *team_give_back(PyObject *self, PyObject *args) {
     struct team *t = (struct team *)self;
     int reduction, type;
     if (!PyArg_ParseTuple(args, "ii", &reduction, &type)) return NULL;
-    weft__py_callable_give_back(t->reductions, reduction);
-    weft__py_callable_give_back(t->datatypes, type);
+    weft__py_callable_give_back(t, &t->reductions, reduction);
+    weft__py_callable_give_back(t, &t->datatypes, type);
     Py_RETURN_NONE;
 }
 
@@ -353,6 +354,7 @@ static PyObject *team_raised(PyObject *self, PyObject *args) {
     struct team *t = (struct team *)self;
     int reduction, type;
     if (!PyArg_ParseTuple(args, "ii", &reduction, &type)) return NULL;
+    if (!weft__py_is_owner(t->worker)) Py_RETURN_NONE; /* its coroutine is collected there */
     PyObject *raised = weft__py_callable_raised(t->datatypes, type);
     PyObject *other = weft__py_callable_raised(t->reductions, reduction);
     if (raised) Py_XDECREF(other);

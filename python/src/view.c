@@ -15,6 +15,19 @@ static weft_view_t *live(const struct view *v) {
     return v->worker->ending ? NULL : v->handle;
 }
 
+static int view_open(const struct view *v) {
+    if (live(v)) return weft__py_owned(v->worker);
+    weft__py_raise(v->worker->state, WEFT_ERR_CLOSED);
+    return -1;
+}
+
+/* For what is said of a view that is gone, too. -1: WrongThreadError */
+static int found(PyObject *self, weft_view_t **handle_p) {
+    struct view *v = (struct view *)self;
+    *handle_p = live(v);
+    return *handle_p ? weft__py_owned(v->worker) : 0;
+}
+
 static struct view *view_new(struct worker *w) {
     struct view *v = (struct view *)PyType_GenericAlloc(w->state->view, 0);
     if (!v) return NULL;
@@ -46,7 +59,7 @@ static PyObject *worker_view(PyObject *self, PyObject *args) {
     weft_view_params_t params = {.on_ready = on_ready};
     if (!PyArg_ParseTuple(args, "|zzO&O&I", &params.engine, &params.store, weft__py_u32,
                           &params.rank, weft__py_u32, &params.size, &params.deadline_ms) ||
-        weft__py_open(w) < 0) {
+        weft__py_own(w) < 0) {
         return NULL;
     }
     struct view *v = view_new(w);
@@ -82,9 +95,10 @@ static void released(struct request *request) {
 
 static PyObject *view_release(PyObject *self, PyObject *unused) {
     struct view *v = (struct view *)self;
+    if (v->handle && weft__py_owned(v->worker) < 0) return NULL;
     if (v->ending) return Py_NewRef((PyObject *)v->ending);
     if (!live(v)) Py_RETURN_NONE;
-    if (weft__py_own(v->worker) < 0 || weft__py_graphs_end(v->worker, v->team) < 0) return NULL;
+    if (weft__py_graphs_end(v->worker, v->team) < 0) return NULL;
     if (!live(v)) Py_RETURN_NONE; /* a callback of a graph has released it */
     struct request *r = weft__py_request(v->worker, GIVES_NONE);
     if (!r) return NULL;
@@ -213,7 +227,7 @@ static PyObject *view_push(PyObject *self, PyObject *args) {
     PyObject *fn;
     weft_finalizer_params_t params = {0};
     if (!PyArg_ParseTuple(args, "O|zI", &fn, &params.name, &params.deadline_ms)) return NULL;
-    if (!live(v)) return weft__py_raise(v->worker->state, WEFT_ERR_CLOSED);
+    if (view_open(v) < 0) return NULL;
     struct finalizer *f = malloc(sizeof *f);
     if (!f) return PyErr_NoMemory();
     *f = (struct finalizer){.worker = v->worker, .fn = Py_NewRef(fn)};
@@ -300,9 +314,8 @@ static PyObject *view_at(PyObject *self, PyObject *args) {
     int refresh = 0;
     const weft_resource_set_t *set = NULL;
     if (!PyArg_ParseTuple(args, "O&|p", weft__py_u32, &rank, &refresh)) return NULL;
-    if (!live(v)) return weft__py_raise(v->worker->state, WEFT_ERR_CLOSED);
+    if (view_open(v) < 0) return NULL;
     struct worker *w = v->worker;
-    if (weft__py_own(w) < 0) return NULL;
     bool turned = w->turning; /* called within a callback: the library refuses it */
     w->turning = true;
     w->unlocked = PyEval_SaveThread();
@@ -327,7 +340,7 @@ static PyObject *view_fetch(PyObject *self, PyObject *args) {
     int refresh = 0;
     unsigned long deadline_ms = 0;
     if (!PyArg_ParseTuple(args, "O&|pk", weft__py_u32, &rank, &refresh, &deadline_ms)) return NULL;
-    if (!live(v)) return weft__py_raise(v->worker->state, WEFT_ERR_CLOSED);
+    if (view_open(v) < 0) return NULL;
     struct request *r = weft__py_request(v->worker, GIVES_NONE);
     if (!r) return NULL;
     weft_op_t op = weft__py_op(r, deadline_ms, 0);
@@ -335,7 +348,8 @@ static PyObject *view_fetch(PyObject *self, PyObject *args) {
 }
 
 static PyObject *view_mine(PyObject *self, PyObject *unused) {
-    return dict_of(weft_view_mine(live((struct view *)self)));
+    weft_view_t *view;
+    return found(self, &view) < 0 ? NULL : dict_of(weft_view_mine(view));
 }
 
 static PyObject *view_split(PyObject *self, PyObject *args) {
@@ -345,7 +359,7 @@ static PyObject *view_split(PyObject *self, PyObject *args) {
                           &params.deadline_ms)) {
         return NULL;
     }
-    if (!live(v)) return weft__py_raise(v->worker->state, WEFT_ERR_CLOSED);
+    if (view_open(v) < 0) return NULL;
     struct request *r = weft__py_awaited(v->worker, (PyObject *)view_new(v->worker));
     if (!r) return NULL;
     params.arg = r;
@@ -354,15 +368,18 @@ static PyObject *view_split(PyObject *self, PyObject *args) {
 }
 
 static PyObject *get_rank(PyObject *self, void *unused) {
-    return PyLong_FromUnsignedLong(weft_view_rank(live((struct view *)self)));
+    weft_view_t *view;
+    return found(self, &view) < 0 ? NULL : PyLong_FromUnsignedLong(weft_view_rank(view));
 }
 
 static PyObject *get_size(PyObject *self, void *unused) {
-    return PyLong_FromUnsignedLong(weft_view_size(live((struct view *)self)));
+    weft_view_t *view;
+    return found(self, &view) < 0 ? NULL : PyLong_FromUnsignedLong(weft_view_size(view));
 }
 
 static PyObject *get_engine(PyObject *self, void *unused) {
-    return PyUnicode_FromString(weft_view_engine(live((struct view *)self)));
+    weft_view_t *view;
+    return found(self, &view) < 0 ? NULL : PyUnicode_FromString(weft_view_engine(view));
 }
 
 static PyObject *get_team(PyObject *self, void *unused) {

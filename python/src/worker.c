@@ -100,14 +100,13 @@ static void closed(struct request *request) {
     weft__py_ended(request->worker);
 }
 
-int weft__py_open(struct worker *worker) {
-    if (worker->handle) return 0;
+int weft__py_own(struct worker *worker) {
+    if (worker->handle) return weft__py_owned(worker);
     weft__py_raise(worker->state, WEFT_ERR_CLOSED);
     return -1;
 }
 
-int weft__py_own(struct worker *worker) {
-    if (weft__py_open(worker) < 0) return -1;
+int weft__py_owned(struct worker *worker) {
     if (weft__py_is_owner(worker)) return 0;
     weft__py_raise_text(worker->state, WEFT_ERR_WRONG_THREAD,
                         "the worker belongs to another thread, which made it");
@@ -303,7 +302,7 @@ static PyObject *worker_wait(PyObject *self, PyObject *args) {
 
 static PyObject *worker_fd(PyObject *self, PyObject *unused) {
     struct worker *w = (struct worker *)self;
-    if (weft__py_open(w) < 0) return NULL;
+    if (weft__py_own(w) < 0) return NULL;
     int fd = weft_worker_fd_level(w->handle);
     return fd < 0 ? weft__py_raise(w->state, fd) : PyLong_FromLong(fd);
 }
@@ -318,7 +317,7 @@ static PyObject *worker_address(PyObject *self, PyObject *unused) {
     struct worker *w = (struct worker *)self;
     char address[256];
     size_t len = sizeof address;
-    if (weft__py_open(w) < 0) return NULL;
+    if (weft__py_own(w) < 0) return NULL;
     weft_status_t status = weft_worker_address(w->handle, address, &len);
     return status < 0 ? weft__py_raise(w->state, status) : PyBytes_FromStringAndSize(address, len);
 }
@@ -336,11 +335,10 @@ static int no_exports(struct worker *w, bool closes) {
 
 static PyObject *worker_close(PyObject *self, PyObject *unused) {
     struct worker *w = (struct worker *)self;
-    if (weft__py_open(w) < 0) return NULL;
+    if (weft__py_own(w) < 0) return NULL;
     if (w->ending) return Py_NewRef((PyObject *)w->ending);
-    if (weft__py_own(w) < 0 || no_exports(w, false) < 0 || weft__py_graphs_end(w, NULL) < 0)
-        return NULL;
-    if (weft__py_open(w) < 0) return NULL; /* a function of a graph has closed it */
+    if (no_exports(w, false) < 0 || weft__py_graphs_end(w, NULL) < 0) return NULL;
+    if (weft__py_own(w) < 0) return NULL; /* a function of a graph has closed it */
     struct request *r = weft__py_request(w, GIVES_NONE);
     if (!r) return NULL;
     if (no_exports(w, true) < 0) {
@@ -349,12 +347,13 @@ static PyObject *worker_close(PyObject *self, PyObject *unused) {
     }
     r->over = closed;
     weft_op_t op = weft__py_op(r, 0, 0);
+    weft__py_begin_close(w, r);
     weft_status_t status = weft_worker_close(w->handle, &op);
-    if (status < 0) w->closes = false;
-    if (status == WEFT_IN_PROGRESS) {
-        w->ending = r;
-        weft__py_closes(w);
+    if (status < 0) {
+        w->closes = false;
+        weft__py_begin_close(w, NULL);
     }
+    if (status == WEFT_IN_PROGRESS) weft__py_closes(w);
     return weft__py_posted(r, status);
 }
 
@@ -368,7 +367,7 @@ static PyObject *worker_abandon(PyObject *self, PyObject *unused) {
 static PyObject *worker_post_flush(PyObject *self, PyObject *args) {
     struct worker *w = (struct worker *)self;
     unsigned long deadline_ms = 0, flags = 0;
-    if (!PyArg_ParseTuple(args, "|kk", &deadline_ms, &flags) || weft__py_open(w) < 0) return NULL;
+    if (!PyArg_ParseTuple(args, "|kk", &deadline_ms, &flags) || weft__py_own(w) < 0) return NULL;
     struct request *r = weft__py_request(w, GIVES_NONE);
     if (!r) return NULL;
     weft_op_t op = weft__py_op(r, deadline_ms, flags);
@@ -377,35 +376,51 @@ static PyObject *worker_post_flush(PyObject *self, PyObject *args) {
 
 static PyObject *worker_fence(PyObject *self, PyObject *unused) {
     struct worker *w = (struct worker *)self;
-    if (weft__py_open(w) < 0) return NULL;
+    if (weft__py_own(w) < 0) return NULL;
     return weft__py_checked(w->state, weft_worker_fence(w->handle));
 }
 
 static PyObject *get_ep_type(PyObject *self, void *unused) {
-    return Py_NewRef(((struct worker *)self)->ep_type);
+    PyObject *type;
+    WEFT__PY_LOCK(self);
+    type = Py_NewRef(((struct worker *)self)->ep_type);
+    WEFT__PY_UNLOCK();
+    return type;
 }
 
 static int set_ep_type(PyObject *self, PyObject *type, void *unused) {
     struct worker *w = (struct worker *)self;
+    if (weft__py_owned(w) < 0) return -1;
     if (!type || !PyType_Check(type) || !PyType_IsSubtype((PyTypeObject *)type, w->state->ep)) {
         PyErr_SetString(PyExc_TypeError, "a subclass of Endpoint");
         return -1;
     }
-    PyObject *old = w->ep_type;
+    PyObject *old;
+    WEFT__PY_LOCK(self);
+    old = w->ep_type;
     w->ep_type = Py_NewRef(type);
+    WEFT__PY_UNLOCK();
     Py_DECREF(old);
     return 0;
 }
 
 static PyObject *get_on_endpoint(PyObject *self, void *unused) {
-    PyObject *fn = ((struct worker *)self)->on_endpoint;
-    return Py_NewRef(fn ? fn : Py_None);
+    PyObject *fn;
+    WEFT__PY_LOCK(self);
+    fn = ((struct worker *)self)->on_endpoint;
+    fn = Py_NewRef(fn ? fn : Py_None);
+    WEFT__PY_UNLOCK();
+    return fn;
 }
 
 static int set_on_endpoint(PyObject *self, PyObject *fn, void *unused) {
     struct worker *w = (struct worker *)self;
-    PyObject *old = w->on_endpoint;
+    PyObject *old;
+    if (weft__py_owned(w) < 0) return -1;
+    WEFT__PY_LOCK(self);
+    old = w->on_endpoint;
     w->on_endpoint = !fn || fn == Py_None ? NULL : Py_NewRef(fn);
+    WEFT__PY_UNLOCK();
     Py_XDECREF(old);
     return 0;
 }
@@ -424,7 +439,7 @@ static PyObject *get_polls(PyObject *self, void *unused) {
 
 static int set_polls(PyObject *self, PyObject *value, void *unused) {
     int on = value ? PyObject_IsTrue(value) : 0;
-    if (on < 0) return -1;
+    if (on < 0 || weft__py_owned((struct worker *)self) < 0) return -1;
     ((struct worker *)self)->polls = on;
     return 0;
 }
