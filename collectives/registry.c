@@ -362,6 +362,34 @@ static void close_registry(weft_worker_t *worker, void *object,
     weft__team_registry_settle(registry);
 }
 
+/* One in associated mode ends with its own association. */
+static bool is_opened_by(const weft_team_t *team, const weft_worker_t *opener) {
+    return team->opener == opener && !team->stub;
+}
+
+void weft__teams_unworked(weft_worker_t *worker, const weft_worker_t *opener,
+                          weft_status_t status) {
+    const struct team_registry *registry = weft__worker_attached(worker, &registry_key);
+    if (!registry) return;
+    list_for_each_safe(at, next, &registry->teams) {
+        weft_team_t *team = list_of(at, weft_team_t, of_registry);
+        bool open = team_is_open(&team->core.fsm);
+        if (!is_opened_by(team, opener)) continue;
+        if (open || team_is_leaving(&team->core.fsm)) weft__team_unworked(team, status);
+        if (open) (void)weft__team_close(team, NULL);
+    }
+}
+
+uint32_t weft__teams_of(weft_worker_t *worker, const weft_worker_t *opener) {
+    const struct team_registry *registry = weft__worker_attached(worker, &registry_key);
+    uint32_t n = 0;
+    if (!registry) return 0;
+    list_for_each(at, &registry->teams) {
+        n += is_opened_by(list_of(at, weft_team_t, of_registry), opener);
+    }
+    return n;
+}
+
 weft_status_t weft__team_registry(weft_worker_t *worker, struct team_registry **registry_p) {
     struct team_registry *registry = weft__worker_attached(worker, &registry_key);
     if (!registry) {

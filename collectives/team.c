@@ -103,7 +103,8 @@ static void notify_watches(weft_team_t *team) {
 }
 
 weft_status_t weft__team_notice_status(const weft_team_t *team) {
-    bool ends_here = team->status == WEFT_ERR_CLOSED || team->status == WEFT_ERR_DISASSOCIATED;
+    bool ends_here = team->status == WEFT_ERR_CLOSED || team->status == WEFT_ERR_DISASSOCIATED ||
+                     team->status == WEFT_ERR_RESOURCE_LOST;
     return ends_here ? WEFT_ERR_PEER_FAILED : team->status;
 }
 

@@ -337,6 +337,10 @@ bool weft__team_all_released(const weft_team_t *team);
 weft_status_t weft__team_registry(weft_worker_t *worker, struct team_registry **registry_p);
 /* The id of the team is known: delivers the messages that came before. */
 void weft__team_registry_adopt(struct team_registry *registry, weft_team_t *team);
+/* `opener` works by the registry's worker no more: its teams fail with `status`, and close. */
+void weft__teams_unworked(weft_worker_t *worker, const weft_worker_t *opener, weft_status_t status);
+/* Those that are there, also in the middle of their close. */
+uint32_t weft__teams_of(weft_worker_t *worker, const weft_worker_t *opener);
 void weft__team_registry_forget(struct team_registry *registry);
 void weft__team_registry_leave(struct team_registry *registry, weft_team_t *team);
 /* A worker that closes goes on when the last team, and the last that joins, is gone. */

@@ -186,11 +186,13 @@ static void worker_drain(struct association *a, weft_status_t status, bool abort
         weft__association_lose_objects(a);
     else
         weft__association_return_plain(a);
+    weft__teams_unworked(a->worker, a->object, status);
     weft__worker_drain(a->object, a->worker, a->lease, status, abort);
 }
 
 static bool worker_drained(struct association *a) {
-    return weft__worker_undrained(a->worker, a->lease) == 0 && !weft__association_objects(a);
+    return weft__worker_undrained(a->worker, a->lease) == 0 && !weft__association_objects(a) &&
+           !weft__teams_of(a->worker, a->object);
 }
 
 static void worker_end(struct association *a) {

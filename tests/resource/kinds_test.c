@@ -8,6 +8,7 @@
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <tests/support/ending_team.h>
 #include <unistd.h>
 
 static int handled;
@@ -934,6 +935,35 @@ static void made_of_another(bool shrinks) {
     CHECK_EQ(weft_team_close(second.team, OP(&done)), WEFT_IN_PROGRESS);
     UNTIL(&s.two, done.calls == 2);
     share_down(&s);
+}
+
+/* Its team closes, and the handle is gone. */
+static void worker_ends_under_a_team(bool by_loss) {
+    static struct ending_team in_team;
+    struct sharing s;
+    struct tally done = {0};
+    weft_resource_info_t info = {.n_users = 1};
+    share_up(&s, "shm");
+    ending_team_begin(&in_team, s.library[0], s.library[1]);
+    UNTIL(&s.two, ending_team_is_ready(&in_team));
+    ending_team_waits(&in_team);
+    for (int i = 0; i < 20; i++) two_turn(&s.two);
+    if (by_loss)
+        weft_resource_lose(s.resource[0]);
+    else
+        CHECK_EQ(weft_resource_withdraw(s.resource[0], NULL), WEFT_IN_PROGRESS);
+    UNTIL(&s.two, in_team.barrier.calls);
+    ending_team_ended(&in_team, by_loss ? WEFT_ERR_RESOURCE_LOST : WEFT_ERR_DISASSOCIATED);
+    UNTIL(&s.two, weft_barrier(in_team.team[1], NULL) == WEFT_ERR_PEER_FAILED);
+    UNTIL(&s.two, weft_resource_info(s.resource[0], &info) == 0 && !info.n_users);
+    CHECK_EQ(weft_team_close(in_team.team[1], OP(&done)), WEFT_IN_PROGRESS);
+    UNTIL(&s.two, done.calls);
+    share_down(&s);
+}
+
+TEST(a_collective_of_a_library_ends_as_its_association_with_a_worker_does) {
+    worker_ends_under_a_team(false);
+    worker_ends_under_a_team(true);
 }
 
 TEST(a_library_ends_after_the_teams_that_its_teams_were_made_into) {
