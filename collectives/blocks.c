@@ -1,12 +1,13 @@
 /*
  * A v-form's members may differ in their bytes, so what is small is decided for each block. A
  * member writes what it gives to another in the place of these two. A block that fits stands there
- * itself, and its reader needs nothing else: it is written with one line of the cache, and its
- * owner does not wait for the reader. Of a larger one the place says where it lies in the memory
- * that its owner offers (single_copy.c).
+ * itself, and its reader needs nothing else: a short one is written with one line of the cache, and
+ * the owner does not wait for the reader. Of a larger one the place says where it lies in the
+ * memory that its owner offers (single_copy.c).
  *
  * A place is written again when all members have read what they read in its last use. Each block
  * says how many uses its writer had read, so members who go on one by one learn that in passing.
+ * There are more places for short blocks than for others.
  */
 #include "blocks.h"
 
@@ -42,21 +43,21 @@ static void note_read(struct team_offers *offers, uint32_t rank, uint64_t read) 
     if (read > offers->read_by[rank]) offers->read_by[rank] = read;
 }
 
-static bool have_read(weft_team_t *team, uint64_t use) {
+static bool have_read(weft_team_t *team, uint64_t use, uint64_t ahead) {
     uint64_t least = UINT64_MAX;
     for (uint32_t r = 0; r < team->size; r++)
         if (team->offers.read_by[r] < least) least = team->offers.read_by[r];
     team->offers.read_by_all = least;
-    return use < least + SEGMENT_CHANNELS;
+    return use < least + ahead;
 }
 
-bool weft__copies_have_room(weft_team_t *team, uint64_t use) {
+bool weft__copies_have_room(weft_team_t *team, uint64_t use, uint64_t ahead) {
     struct team_offers *offers = &team->offers;
-    if (use < offers->read_by_all + SEGMENT_CHANNELS || have_read(team, use)) return true;
+    if (use < offers->read_by_all + ahead || have_read(team, use, ahead)) return true;
     for (uint32_t r = 0; r < team->size; r++)
         note_read(offers, r,
                   atomic_load_explicit(&team->segment->member[r].read, memory_order_acquire));
-    return have_read(team, use);
+    return have_read(team, use, ahead);
 }
 
 void weft__copies_leave(weft_team_t *team) {
@@ -83,12 +84,21 @@ static bool takes_from(const struct block_run *run, uint32_t rank) {
                       rank);
 }
 
-static bool all_are_small(const struct block_run *run) {
-    for (uint32_t r = 0; r < run->team->size; r++) {
-        if (gives_to(run, r) && !block_is_small(run->team, run->gives[r].len)) return false;
-        if (takes_from(run, r) && !block_is_small(run->team, run->takes[r].len)) return false;
-    }
+static bool gives_at_most(const struct block_run *run, uint64_t len) {
+    for (uint32_t r = 0; r < run->team->size; r++)
+        if (gives_to(run, r) && run->gives[r].len > len) return false;
     return true;
+}
+static bool takes_at_most(const struct block_run *run, uint64_t len) {
+    for (uint32_t r = 0; r < run->team->size; r++)
+        if (takes_from(run, r) && run->takes[r].len > len) return false;
+    return true;
+}
+
+uint64_t weft__blocks_ahead(const struct block_run *run) {
+    uint32_t size = run->team->size;
+    return segment_has_heads(size) && gives_at_most(run, SEGMENT_SHORT) ? SEGMENT_HEADS
+                                                                        : SEGMENT_CHANNELS;
 }
 
 static void write_block(const struct block_run *run, const uint8_t *from, uint32_t to) {
@@ -99,7 +109,8 @@ static void write_block(const struct block_run *run, const uint8_t *from, uint32
     block->offset = piece.offset;
     block->len = piece.len;
     if (piece.len && block_is_small(team, piece.len))
-        memcpy(block->bytes, from + piece.offset, piece.len);
+        memcpy(segment_block_bytes(team->segment, run->use, team->rank, to, piece.len),
+               from + piece.offset, piece.len);
     atomic_store_explicit(&block->use, run->use + 1, memory_order_release);
 }
 
@@ -114,6 +125,11 @@ static const struct segment_block *block_of(const struct block_run *run, uint32_
     return segment_block(run->team->segment, run->use, rank, run->team->rank);
 }
 
+static const uint8_t *bytes_of(const struct block_run *run, uint32_t rank) {
+    return segment_block_bytes(run->team->segment, run->use, rank, run->team->rank,
+                               run->takes[rank].len);
+}
+
 static uint32_t look_on(const void *arg, uint32_t rank, unsigned looks) {
     const struct block_run *run = arg;
     for (; rank < run->team->size; rank++)
@@ -125,17 +141,17 @@ static uint32_t look_on(const void *arg, uint32_t rank, unsigned looks) {
 static void copy_blocks(const struct block_run *run) {
     for (uint32_t r = 0; r < run->team->size; r++)
         if (takes_from(run, r) && run->takes[r].len)
-            memcpy((uint8_t *)run->call->dst + run->takes[r].offset, block_of(run, r)->bytes,
+            memcpy((uint8_t *)run->call->dst + run->takes[r].offset, bytes_of(run, r),
                    run->takes[r].len);
 }
 
 /* In the order of ranks. This member's own block is read where it was written, since SRC may lie
  * under DST. */
 static void fold_blocks(const struct block_run *run) {
-    const void *left = block_of(run, 0)->bytes;
+    const void *left = bytes_of(run, 0);
     if (run->call->count == 0) return;
     for (uint32_t r = 1; r < run->team->size; r++, left = run->call->dst)
-        coll_reduce(run->call, run->call->dst, left, block_of(run, r)->bytes, run->call->count);
+        coll_reduce(run->call, run->call->dst, left, bytes_of(run, r), run->call->count);
 }
 
 /* False, and nothing is taken: a member gives more or less than this one takes. */
@@ -164,11 +180,12 @@ static bool take_blocks_memory(weft_team_t *team) {
 bool weft__blocks_prepare_start(weft_team_t *team, const struct coll_call *call) {
     struct team_offers *offers = &team->offers;
     if (!call_has_places(team, call) || offers->read != offers->next) return false;
-    if (!weft__copies_have_room(team, offers->next)) return false;
     if (!take_blocks_memory(team) || weft__copies_scratch(team, call) < 0) return false;
     weft__blocks_describe(team, call, offers->blocks);
     struct block_run run = weft__block_run(team, call, offers->next, offers->blocks);
-    return all_are_small(&run);
+    uint64_t room = segment_block_room(team->segment);
+    return gives_at_most(&run, room) && takes_at_most(&run, room) &&
+           weft__copies_have_room(team, offers->next, weft__blocks_ahead(&run));
 }
 
 uint64_t weft__blocks_start(weft_team_t *team, const struct coll_call *call, bool *over_p) {

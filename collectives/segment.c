@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 enum { SEALS = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL };
-static const uint64_t segment_magic = 0x3930746c53746657; /* "WftSlt09" */
+static const uint64_t segment_magic = 0x3031746c53746657; /* "WftSlt10" */
 
 static uint64_t pages(uint64_t bytes) {
     return (bytes + 4095) / 4096 * 4096;
@@ -33,9 +33,13 @@ static uint64_t annex_bytes(uint32_t size) {
     return size <= SEGMENT_ANNEX_MEMBERS ? SEGMENT_CHANNELS * (uint64_t)size * SEGMENT_ANNEX : 0;
 }
 
+static uint64_t heads_bytes(uint32_t size) {
+    return segment_has_heads(size) ? SEGMENT_HEADS * (uint64_t)size * size * SEGMENT_LINE : 0;
+}
+
 static uint64_t block_bytes(uint32_t size) {
-    uint64_t bytes = SEGMENT_CHANNELS * (uint64_t)size * size * segment_block_stride(size);
-    return size <= SEGMENT_ANNEX_MEMBERS ? pages(bytes) : 0;
+    uint64_t room = SEGMENT_CHANNELS * (uint64_t)size * size * segment_block_stride(size);
+    return size <= SEGMENT_ANNEX_MEMBERS ? pages(heads_bytes(size) + room) : 0;
 }
 
 /* All that stands before the slots. */
@@ -55,6 +59,7 @@ static void lay_out(struct segment *s, void *mapped) {
     s->peer = (struct segment_peer *)(s->line + SEGMENT_LINES * s->size);
     s->offer = (struct segment_offer *)(s->peer + SEGMENT_CHANNELS * s->size);
     s->block = at + head_bytes(s->size);
+    s->room = s->block + heads_bytes(s->size);
     s->annex = s->block + block_bytes(s->size);
     s->data = s->annex + annex_bytes(s->size);
 }

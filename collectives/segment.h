@@ -28,6 +28,9 @@ enum { SEGMENT_ANNEX = 8 << 10, SEGMENT_ANNEX_MEMBERS = 16 };
 /* The blocks of a member in a channel, in such a team: 1 KiB each has room in a team of eight. A
  * larger block than the second is faster read where it lies. */
 enum { SEGMENT_BLOCKS = 10 << 10, SEGMENT_BLOCK = 2560 };
+/* A short block stands in the line of its head. In a team of more than two, whose members may share
+ * cores and go on in turns, use number n of the heads takes n % SEGMENT_HEADS. */
+enum { SEGMENT_SHORT = 32, SEGMENT_HEADS = 16 };
 enum { SEGMENT_WORD = 64, SEGMENT_WORDS = SEGMENT_MOST_MEMBERS / SEGMENT_WORD };
 
 /* What a member sleeps for: anything that another writes, or only room to go on. */
@@ -77,14 +80,15 @@ struct segment_offer {
     struct segment_place src, dst;
 };
 
-/* The block of a v-form that a member gives to another in one use: itself, if it has room here;
- * or where it lies in what the member offers. */
+/* The head of the block of a v-form that a member gives to another in one use. A block that has no
+ * room in the segment lies in what the member offers. */
 struct segment_block {
     _Alignas(SEGMENT_LINE) _Atomic uint64_t use; /* its number, plus one: written last */
     uint64_t read;                               /* as its writer's `read` was then */
     uint64_t offset, len;
-    uint8_t bytes[]; /* segment_block_room() */
+    uint8_t bytes[SEGMENT_SHORT]; /* segment_block_bytes() */
 };
+_Static_assert(sizeof(struct segment_block) == SEGMENT_LINE, "a line is a line");
 
 /* A member's part of one use, whole in one line of the cache; or in its annex. */
 struct segment_line {
@@ -115,6 +119,7 @@ struct segment {
     struct segment_peer *peer;     /* behind those, */
     struct segment_offer *offer;   /* behind those, */
     uint8_t *block;                /* behind these, */
+    uint8_t *room;                 /* behind the heads of blocks, in a team of more than two, */
     uint8_t *annex;                /* behind those, */
     uint8_t *data;                 /* and behind these */
     uint64_t bytes, slot;
@@ -176,6 +181,12 @@ static inline bool segment_has_blocks(const struct segment *s) {
     return s->size <= SEGMENT_ANNEX_MEMBERS;
 }
 
+/* Of two members a block follows its head, and there are as many heads as channels: one line less
+ * goes between them. */
+static inline bool segment_has_heads(uint32_t size) {
+    return size > 2;
+}
+
 static inline uint64_t segment_block_stride(uint32_t size) {
     uint64_t share = SEGMENT_BLOCKS / size / SEGMENT_LINE * SEGMENT_LINE;
     return share < SEGMENT_BLOCK ? share : SEGMENT_BLOCK;
@@ -183,14 +194,31 @@ static inline uint64_t segment_block_stride(uint32_t size) {
 
 /* Bytes of a block that stands there itself, at most. */
 static inline uint64_t segment_block_room(const struct segment *s) {
-    return segment_block_stride(s->size) - offsetof(struct segment_block, bytes);
+    uint64_t head = segment_has_heads(s->size) ? 0 : offsetof(struct segment_block, bytes);
+    return segment_block_stride(s->size) - head;
+}
+
+static inline uint64_t segment_pair(const struct segment *s, uint64_t number, uint32_t from,
+                                    uint32_t to) {
+    return (number * s->size + from) * s->size + to;
 }
 
 /* What member `from` gives to member `to` in use number `use` of the offers. */
 static inline struct segment_block *segment_block(const struct segment *s, uint64_t use,
                                                   uint32_t from, uint32_t to) {
-    uint64_t index = (use % SEGMENT_CHANNELS * s->size + from) * s->size + to;
-    return (struct segment_block *)(s->block + index * segment_block_stride(s->size));
+    bool heads = segment_has_heads(s->size);
+    uint64_t stride = heads ? SEGMENT_LINE : segment_block_stride(s->size);
+    uint64_t number = use % (heads ? SEGMENT_HEADS : SEGMENT_CHANNELS);
+    return (struct segment_block *)(s->block + segment_pair(s, number, from, to) * stride);
+}
+
+/* Its bytes, if it has room there. */
+static inline uint8_t *segment_block_bytes(const struct segment *s, uint64_t use, uint32_t from,
+                                           uint32_t to, uint64_t len) {
+    if (len <= SEGMENT_SHORT || !segment_has_heads(s->size))
+        return (uint8_t *)segment_block(s, use, from, to) + offsetof(struct segment_block, bytes);
+    uint64_t number = use % SEGMENT_CHANNELS;
+    return s->room + segment_pair(s, number, from, to) * segment_block_stride(s->size);
 }
 
 /* Of those who may share memory: the same boot of the same machine, the same user and namespace

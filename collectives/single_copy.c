@@ -90,6 +90,9 @@ static bool stands_there(const struct collective *c, uint64_t len) {
 static const struct segment_block *place_of(const struct collective *c, uint32_t rank) {
     return segment_block(c->team->segment, c->first_use, rank, c->team->rank);
 }
+static const uint8_t *place_bytes(const struct collective *c, uint32_t rank, uint64_t len) {
+    return segment_block_bytes(c->team->segment, c->first_use, rank, c->team->rank, len);
+}
 
 /* Must this member's memory stay until the other has read it? */
 static bool memory_is_read_by(const struct collective *c, uint32_t rank) {
@@ -215,9 +218,18 @@ static bool is_offering(const struct collective *c) {
     return false;
 }
 
+static bool has_room(const struct collective *c) {
+    uint64_t ahead = SEGMENT_CHANNELS;
+    if (has_places(c)) {
+        struct block_run run = weft__block_run(c->team, &c->call, c->first_use, c->blocks);
+        ahead = weft__blocks_ahead(&run);
+    }
+    return weft__copies_have_room(c->team, c->first_use, ahead);
+}
+
 static bool may_enter(const struct collective *c) {
     if (c->team->offers.entered != c->first_use) return false;
-    return !is_offering(c) || weft__copies_have_room(c->team, c->first_use);
+    return !is_offering(c) || has_room(c);
 }
 
 static void offer_memory(const struct collective *c, struct segment_offer *offer) {
@@ -345,7 +357,7 @@ static bool take_range(struct collective *c, uint32_t rank, const struct range *
 static void take_small(struct collective *c, uint32_t rank, const struct range *range,
                        size_t *budget) {
     if (range->len)
-        memcpy((uint8_t *)c->call.dst + range->to, place_of(c, rank)->bytes, range->len);
+        memcpy((uint8_t *)c->call.dst + range->to, place_bytes(c, rank, range->len), range->len);
     *budget -= at_most(range->len, *budget);
     mark_taken(c, rank);
 }
@@ -384,7 +396,7 @@ static struct range folded(const struct collective *c) {
 
 /* A block that is reduced whole, where it stands. NULL: the team has failed. */
 static const uint8_t *small_operand(const struct collective *c, uint32_t rank, uint64_t len) {
-    if (place_of(c, rank)->len == len) return place_of(c, rank)->bytes;
+    if (place_of(c, rank)->len == len) return place_bytes(c, rank, len);
     weft__team_fail(c->team, WEFT_ERR_PROTOCOL, rank);
     return NULL;
 }

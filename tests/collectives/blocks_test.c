@@ -216,7 +216,7 @@ TEST(the_displacement_of_an_empty_block_has_no_effect_in_place) {
 /* ---- members that are apart ------------------------------------------------------------------ */
 
 /* The root does not wait for those that take a small block, until the channels are full. */
-TEST(a_root_runs_ahead_of_those_that_take_small_blocks) {
+TEST(a_root_runs_ahead_of_another_that_takes_small_blocks) {
     struct crew c;
     enum { AHEAD = SEGMENT_CHANNELS };
     static uint8_t word[AHEAD + 1];
@@ -249,6 +249,51 @@ TEST(a_root_runs_ahead_of_those_that_take_small_blocks) {
     CHECK_EQ(weft_scatterv(other->team, NULL, NULL, NULL, word, 1, WEFT_UINT8, 0, OP_OF(other)),
              WEFT_OK);
     crew_down(&c);
+}
+
+/* Of more than two: a root has begun twice as many scatters as it may be ahead, the last of them of
+ * `last` bytes to each, and the others of `len`. */
+static void scatters_ahead(uint64_t len, uint64_t last, unsigned ahead) {
+    enum { MOST = 2 * SEGMENT_HEADS, LEN = 2 * SEGMENT_SHORT };
+    static uint8_t given[MOST][SIZE * LEN], got[LEN];
+    struct crew c;
+    unsigned all = 2 * ahead, done = 0;
+    crew_of_cores(&c, SIZE);
+    struct rank *root = &c.rank[0];
+    expect_outcome(root);
+    for (unsigned i = 0; i < all; i++) {
+        uint64_t n = i + 1 < all ? len : last, counts[SIZE] = {n, n, n};
+        for (unsigned b = 0; b < SIZE * n; b++) given[i][b] = (uint8_t)(i + 3 * b);
+        done += weft_scatterv(root->team, given[i], counts, NULL, WEFT_IN_PLACE, n, WEFT_UINT8, 0,
+                              OP_OF(root)) == WEFT_OK;
+    }
+    for (int i = 0; i < 100; i++) crew_turn(&c);
+    CHECK_EQ(done + (unsigned)root->outcome_calls, ahead);
+    for (unsigned i = 0; i < all; i++) {
+        uint64_t n = i + 1 < all ? len : last;
+        for (uint32_t r = 1; r < SIZE; r++) {
+            expect_outcome(&c.rank[r]);
+            posted(&c.rank[r], weft_scatterv(c.rank[r].team, NULL, NULL, NULL, got, n, WEFT_UINT8,
+                                             0, OP_OF(&c.rank[r])));
+            UNTIL(&c, c.rank[r].outcome_calls == 1);
+            CHECK_EQ(c.rank[r].outcome, WEFT_OK);
+            for (unsigned b = 0; b < n; b++) CHECK_EQ(got[b], (uint8_t)(i + 3 * (r * n + b)));
+        }
+    }
+    UNTIL(&c, done + (unsigned)root->outcome_calls == all);
+    crew_down(&c);
+}
+
+TEST(a_root_runs_ahead_by_as_many_short_blocks_as_there_are_heads) {
+    scatters_ahead(SEGMENT_SHORT, SEGMENT_SHORT, SEGMENT_HEADS);
+}
+
+TEST(a_root_runs_ahead_by_as_many_longer_blocks_as_there_are_channels) {
+    scatters_ahead(SEGMENT_SHORT + 1, 1, SEGMENT_CHANNELS);
+}
+
+TEST(a_longer_block_behind_short_ones_waits_for_its_channel) {
+    scatters_ahead(1, SEGMENT_SHORT + 1, SEGMENT_HEADS);
 }
 
 /* Rank 1 gives more than rank 0 takes: found by the one that takes it, which fails the team. */
