@@ -2,7 +2,7 @@
 """stalls.py COMMAND…: runs it while its processes stop for a moment at random, as they do on a busy machine.
 
 `tools/test stalls` runs each test so. An order of two processes that a test takes for granted, and a limit that a stall of a
-tenth of a second breaks, are found in a few runs. The seed is printed; STALLS_SEED sets it.
+tenth of a second breaks, are found in a few runs. The seed is printed; STALLS_SEED sets it, and tells the test of the stalls.
 """
 import os
 import random
@@ -56,7 +56,7 @@ def main():
     seed = os.environ.get("STALLS_SEED") or str(random.randrange(1 << 32))
     chance = random.Random(seed)
     print("stalls: STALLS_SEED=%s" % seed, flush=True)
-    test = subprocess.Popen(sys.argv[1:])
+    test = subprocess.Popen(sys.argv[1:], env=os.environ | {"STALLS_SEED": seed})
     while test.poll() is None:
         stall(chance.choice([test.pid] + descendants(test.pid)), chance.choice(STALL_S))
         time.sleep(chance.choice(RUN_S))
