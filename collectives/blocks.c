@@ -95,10 +95,13 @@ static bool takes_at_most(const struct block_run *run, uint64_t len) {
     return true;
 }
 
-uint64_t weft__blocks_ahead(const struct block_run *run) {
-    uint32_t size = run->team->size;
-    return segment_has_heads(size) && gives_at_most(run, SEGMENT_SHORT) ? SEGMENT_HEADS
-                                                                        : SEGMENT_CHANNELS;
+static uint64_t uses_ahead(const struct block_run *run) {
+    bool heads = segment_has_heads(run->team->size) && gives_at_most(run, SEGMENT_SHORT);
+    return heads ? SEGMENT_HEADS : SEGMENT_CHANNELS;
+}
+
+bool weft__blocks_have_room(const struct block_run *run) {
+    return weft__copies_have_room(run->team, run->use, uses_ahead(run));
 }
 
 static void write_block(const struct block_run *run, const uint8_t *from, uint32_t to) {
@@ -184,8 +187,7 @@ bool weft__blocks_prepare_start(weft_team_t *team, const struct coll_call *call)
     weft__blocks_describe(team, call, offers->blocks);
     struct block_run run = weft__block_run(team, call, offers->next, offers->blocks);
     uint64_t room = segment_block_room(team->segment);
-    return gives_at_most(&run, room) && takes_at_most(&run, room) &&
-           weft__copies_have_room(team, offers->next, weft__blocks_ahead(&run));
+    return gives_at_most(&run, room) && takes_at_most(&run, room) && weft__blocks_have_room(&run);
 }
 
 uint64_t weft__blocks_start(weft_team_t *team, const struct coll_call *call, bool *over_p) {

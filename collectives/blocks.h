@@ -59,8 +59,6 @@ static inline bool block_has_come(const weft_team_t *team, uint64_t use, uint32_
     return atomic_load_explicit(&block->use, memory_order_acquire) > use;
 }
 
-/* How many uses this member may be ahead of the others in one that gives such blocks. */
-uint64_t weft__blocks_ahead(const struct block_run *run);
 /* What this member gives, to itself, too. `from`: SRC. */
 void weft__blocks_write(const struct block_run *run, const uint8_t *from);
 
@@ -68,6 +66,8 @@ void weft__blocks_write(const struct block_run *run, const uint8_t *from);
 
 /* Have all read what this member said in the use that had the same room, `ahead` before? */
 bool weft__copies_have_room(weft_team_t *team, uint64_t use, uint64_t ahead);
+/* The same of blocks, of which short ones have more room. */
+bool weft__blocks_have_room(const struct block_run *run);
 /* This member has read all that it reads in its next use. */
 void weft__copies_leave(weft_team_t *team);
 /* single_copy.c: memory of a collective that folds; the team's from then on. */

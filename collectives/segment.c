@@ -75,6 +75,9 @@ static struct segment *new_segment(const void *parent, uint32_t size, uint64_t s
     struct segment *s = weft__new(parent, struct segment);
     if (!s) return NULL;
     s->size = size;
+    s->block_stride = segment_block_stride(size);
+    s->head_stride = segment_has_heads(size) ? SEGMENT_LINE : s->block_stride;
+    s->head_mask = (segment_has_heads(size) ? SEGMENT_HEADS : SEGMENT_CHANNELS) - 1;
     s->slot = slot;
     s->bytes = bytes_for(size, slot);
     s->fd = s->doorbell = -1;

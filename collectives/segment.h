@@ -124,6 +124,8 @@ struct segment {
     uint8_t *data;                 /* and behind these */
     uint64_t bytes, slot;
     uint32_t size;
+    /* From head to head, and how many there are of a pair, less one; from block to block. */
+    uint32_t head_stride, head_mask, block_stride;
     int fd; /* of its maker, until all have opened it; -1 */
     int doorbell;
     bool has_slots; /* their pages are there, and mapped: see weft__team_segment_fill */
@@ -187,15 +189,15 @@ static inline bool segment_has_heads(uint32_t size) {
     return size > 2;
 }
 
-static inline uint64_t segment_block_stride(uint32_t size) {
-    uint64_t share = SEGMENT_BLOCKS / size / SEGMENT_LINE * SEGMENT_LINE;
+static inline uint32_t segment_block_stride(uint32_t size) {
+    uint32_t share = SEGMENT_BLOCKS / size / SEGMENT_LINE * SEGMENT_LINE;
     return share < SEGMENT_BLOCK ? share : SEGMENT_BLOCK;
 }
 
 /* Bytes of a block that stands there itself, at most. */
 static inline uint64_t segment_block_room(const struct segment *s) {
     uint64_t head = segment_has_heads(s->size) ? 0 : offsetof(struct segment_block, bytes);
-    return segment_block_stride(s->size) - head;
+    return s->block_stride - head;
 }
 
 static inline uint64_t segment_pair(const struct segment *s, uint64_t number, uint32_t from,
@@ -206,10 +208,8 @@ static inline uint64_t segment_pair(const struct segment *s, uint64_t number, ui
 /* What member `from` gives to member `to` in use number `use` of the offers. */
 static inline struct segment_block *segment_block(const struct segment *s, uint64_t use,
                                                   uint32_t from, uint32_t to) {
-    bool heads = segment_has_heads(s->size);
-    uint64_t stride = heads ? SEGMENT_LINE : segment_block_stride(s->size);
-    uint64_t number = use % (heads ? SEGMENT_HEADS : SEGMENT_CHANNELS);
-    return (struct segment_block *)(s->block + segment_pair(s, number, from, to) * stride);
+    uint64_t pair = segment_pair(s, use & s->head_mask, from, to);
+    return (struct segment_block *)(s->block + pair * s->head_stride);
 }
 
 /* Its bytes, if it has room there. */
@@ -218,7 +218,7 @@ static inline uint8_t *segment_block_bytes(const struct segment *s, uint64_t use
     if (len <= SEGMENT_SHORT || !segment_has_heads(s->size))
         return (uint8_t *)segment_block(s, use, from, to) + offsetof(struct segment_block, bytes);
     uint64_t number = use % SEGMENT_CHANNELS;
-    return s->room + segment_pair(s, number, from, to) * segment_block_stride(s->size);
+    return s->room + segment_pair(s, number, from, to) * s->block_stride;
 }
 
 /* Of those who may share memory: the same boot of the same machine, the same user and namespace

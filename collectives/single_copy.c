@@ -219,12 +219,9 @@ static bool is_offering(const struct collective *c) {
 }
 
 static bool has_room(const struct collective *c) {
-    uint64_t ahead = SEGMENT_CHANNELS;
-    if (has_places(c)) {
-        struct block_run run = weft__block_run(c->team, &c->call, c->first_use, c->blocks);
-        ahead = weft__blocks_ahead(&run);
-    }
-    return weft__copies_have_room(c->team, c->first_use, ahead);
+    if (!has_places(c)) return weft__copies_have_room(c->team, c->first_use, SEGMENT_CHANNELS);
+    struct block_run run = weft__block_run(c->team, &c->call, c->first_use, c->blocks);
+    return weft__blocks_have_room(&run);
 }
 
 static bool may_enter(const struct collective *c) {

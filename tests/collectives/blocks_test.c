@@ -21,7 +21,7 @@ static uint8_t byte_of(uint32_t giver, uint32_t taker, uint64_t i, unsigned roun
 
 /* The most that fits into the place of a block, in a team of SIZE. */
 static uint64_t most_of_place(void) {
-    struct segment segment = {.size = SIZE};
+    struct segment segment = {.size = SIZE, .block_stride = segment_block_stride(SIZE)};
     return segment_block_room(&segment);
 }
 
