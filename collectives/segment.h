@@ -189,6 +189,11 @@ static inline bool segment_has_heads(uint32_t size) {
     return size > 2;
 }
 
+/* How many uses a member may be ahead of another, at most. */
+static inline uint64_t segment_heads(const struct segment *s) {
+    return s->head_mask + 1;
+}
+
 static inline uint32_t segment_block_stride(uint32_t size) {
     uint32_t share = SEGMENT_BLOCKS / size / SEGMENT_LINE * SEGMENT_LINE;
     return share < SEGMENT_BLOCK ? share : SEGMENT_BLOCK;
