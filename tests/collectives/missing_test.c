@@ -363,7 +363,7 @@ TEST(an_exchange_of_shrinking_names_the_members_that_have_not_answered) {
 /* By its own limit, which may pass first. */
 TEST(an_agreement_about_records_that_times_out_names_the_members_too) {
     struct crew c;
-    crew_up(&c, 2, "self,tcp", "team.timeout", "300ms");
+    crew_up(&c, 2, "self,tcp", "team.timeout", "3s");
     for (uint32_t r = 0; r < 2; r++) shrink(&c, r, 0);
     UNTIL_BY(&c, 3, another_team(&c.rank[0]));
     weft_team_t *team = another_team(&c.rank[0]);
