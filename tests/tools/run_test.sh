@@ -102,14 +102,14 @@ END
 test_a_reader_that_does_not_read_delays_no_end() {
     rm -f "$scratch/written"
     python3 - "$run" "$scratch/written" <<'END' >"$scratch/said"
-import subprocess, sys, time
+import os, subprocess, sys, time
 run, written = sys.argv[1:]
 body = f"""[ $WEFT_RUN_RANK = 1 ] || {{ yes {"x" * 198} | head -n 1500 >&2; : >{written}; exec sleep 60; }}
     until [ -e {written} ]; do sleep 0.02; done; exit 3"""
 job = subprocess.Popen([run, "-n", "2", "sh", "-c", body], stderr=subprocess.PIPE)
 def processes():
     return open(f"/proc/{job.pid}/task/{job.pid}/children").read()
-while not processes():
+while not os.path.exists(written):
     time.sleep(0.02)
 ends = time.monotonic() + 20
 while processes() and time.monotonic() < ends:
