@@ -58,8 +58,10 @@ void weft__py_begin_close(struct worker *w, struct request *close) {
     w->ending = close;
     while (close && w->n_looking && !w->dead) { /* dead: threads may have been stopped */
         weft__py_unlock_lists(w);
-        Py_BEGIN_ALLOW_THREADS sched_yield();
-        Py_END_ALLOW_THREADS weft__py_lock_lists(w);
+        Py_BEGIN_ALLOW_THREADS;
+        sched_yield();
+        Py_END_ALLOW_THREADS;
+        weft__py_lock_lists(w);
     }
     weft__py_unlock_lists(w);
 }

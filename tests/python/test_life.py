@@ -302,7 +302,7 @@ class Ending(Case):
             self.assertLess(time.monotonic() - began, 20)
         child.communicate()
 
-    @unittest.skipIf("STALLS_SEED" in os.environ, "a stall ends a stop")
+    @unittest.skipIf("STALLS_SEED" in os.environ, "a stall continues what the test has stopped")
     async def test_a_stopped_client_is_lost_to_a_listener_with_heartbeats(self):
         async with weft.Worker(settings={"log.level": "none"}) as worker:
             listener = worker.listen(heartbeat=0.25)

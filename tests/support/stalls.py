@@ -2,7 +2,7 @@
 """stalls.py COMMAND…: runs it while its processes stop for a moment at random, as they do on a busy machine.
 
 `tools/test stalls` runs each test so. An order of two processes that a test takes for granted, and a limit that a stall of a
-tenth of a second breaks, are found in a few runs. The seed is printed; STALLS_SEED sets it, and tells the test of the stalls.
+tenth of a second breaks, are found in a few runs. STALLS_SEED sets the seed, which is printed. The test has it in its environment.
 """
 import os
 import random

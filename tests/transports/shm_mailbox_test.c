@@ -275,18 +275,23 @@ TEST(sixty_four_senders_and_a_slow_receiver_lose_nothing_and_keep_each_order) {
     pair_close(&p[0]);
 }
 
+/* a has a lane to b, and another one to c. */
+static void connect_to_b_and_c(struct pair *p, struct pair *q, struct end *to_c, struct end *c) {
+    open_without_rings(p);
+    pair_connect(p);
+    open_another(p, q);
+    CHECK_EQ(pair_dial(q, to_c, c), WEFT_OK);
+    p->next_accepted = c;
+    CHECK(pair_until(q, to_c->n_open && c->n_open));
+}
+
 /* c takes nothing at all: what a sends to b does not wait for it. */
 TEST(who_takes_nothing_holds_up_no_one_else) {
     struct pair p, q;
     struct end to_c = {0}, c = {0};
     struct stream stuck, goes;
     struct expect e = {0};
-    open_without_rings(&p);
-    pair_connect(&p);
-    open_another(&p, &q);
-    CHECK_EQ(pair_dial(&q, &to_c, &c), WEFT_OK);
-    p.next_accepted = &c;
-    CHECK(pair_until(&q, to_c.n_open && c.n_open));
+    connect_to_b_and_c(&p, &q, &to_c, &c);
     stream_start(&stuck, to_c.lane, 100000);
     CHECK(stuck.next >= MAIL_BLOCKS && stuck.next <= MAIL_WINDOW);
     p.b.on_message = check;
@@ -511,12 +516,7 @@ TEST(a_lie_about_what_was_passed_ends_its_lane_while_others_wait_asleep) {
     struct pair p, q;
     struct end to_c = {0}, c = {0};
     struct stream stuck;
-    open_without_rings(&p);
-    pair_connect(&p);
-    open_another(&p, &q);
-    CHECK_EQ(pair_dial(&q, &to_c, &c), WEFT_OK);
-    p.next_accepted = &c;
-    CHECK(pair_until(&q, to_c.n_open && c.n_open));
+    connect_to_b_and_c(&p, &q, &to_c, &c);
     CHECK_EQ(p.a.lane->ops->am_short(p.a.lane, 1, 1, "x", 1), WEFT_OK);
     atomic_fetch_add(&((struct shm_lane *)p.b.lane)->mail.ours->consumed, 1000);
     stream_start(&stuck, to_c.lane, 100000);
