@@ -206,12 +206,22 @@ static weft_status_t link_to_address(struct weft_worker *worker, const void *byt
     }
 }
 
+static weft_status_t unknown_scheme(const char *uri, int len) {
+    char known[100];
+    weft__schemes(known, sizeof known);
+    return weft__fail(WEFT_ERR_UNSUPPORTED,
+                      "'%.*s' of '%s' is no scheme of this build, whose schemes are %s", len, uri,
+                      uri, known);
+}
+
 weft_status_t weft__uri_read(struct weft_worker *worker, const char *uri, struct iface **iface_p,
                              const char **where_p) {
     const char *colon = strstr(uri, "://");
     if (!colon || colon == uri)
         return weft__fail(WEFT_ERR_ADDRESS, "'%s' is not a URI (scheme://address)", uri);
-    *iface_p = weft__worker_scheme(worker, uri, (size_t)(colon - uri));
+    size_t len = (size_t)(colon - uri);
+    *iface_p = weft__worker_scheme(worker, uri, len);
+    if (!*iface_p && !weft__scheme_is_known(uri, len)) return unknown_scheme(uri, (int)len);
     if (!*iface_p)
         return weft__fail(WEFT_ERR_UNSUPPORTED, "this worker has not opened the transport of '%s'",
                           uri);

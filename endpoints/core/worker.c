@@ -2,6 +2,8 @@
  * to it. */
 #include "worker.h"
 
+#include <stdio.h>
+
 weft_status_t weft__worker_check_own(const weft_worker_t *worker) {
     if (worker->shared)
         return weft__fail(WEFT_ERR_UNSUPPORTED, "another worker does its work: call this for it");
@@ -50,13 +52,35 @@ bool weft__iface_is_named(const struct iface *iface, const char *transports) {
     return !transports;
 }
 
+static const char *scheme_of(const struct transport *transport) {
+    return transport->scheme ? transport->scheme : transport->name;
+}
+
+static bool has_scheme(const struct transport *transport, const char *scheme, size_t len) {
+    const char *own = scheme_of(transport);
+    return strlen(own) == len && memcmp(own, scheme, len) == 0;
+}
+
 struct iface *weft__worker_scheme(weft_worker_t *worker, const char *scheme, size_t len) {
     for (uint32_t i = 0; i < worker->n_ifaces; i++) {
-        const struct transport *transport = worker->iface[i]->transport;
-        const char *own = transport->scheme ? transport->scheme : transport->name;
-        if (strlen(own) == len && memcmp(own, scheme, len) == 0) return worker->iface[i];
+        if (has_scheme(worker->iface[i]->transport, scheme, len)) return worker->iface[i];
     }
     return NULL;
+}
+
+bool weft__scheme_is_known(const char *scheme, size_t len) {
+    for (const struct transport *const *t = weft__transports; *t; t++) {
+        if (has_scheme(*t, scheme, len)) return true;
+    }
+    return false;
+}
+
+void weft__schemes(char *text, size_t size) {
+    size_t used = 0;
+    *text = '\0';
+    for (const struct transport *const *t = weft__transports; *t && used < size; t++) {
+        used += (size_t)snprintf(text + used, size - used, "%s%s", used ? ", " : "", scheme_of(*t));
+    }
 }
 
 /* ---- attachments */

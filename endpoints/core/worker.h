@@ -224,6 +224,9 @@ weft_status_t weft__worker_address_by(weft_worker_t *worker, const char *transpo
                                       size_t *len_p);
 /* The one that URIs of this scheme lead to. */
 struct iface *weft__worker_scheme(weft_worker_t *worker, const char *scheme, size_t len);
+/* Whether a transport of this build, be it open or not, has this scheme; and the schemes of all. */
+bool weft__scheme_is_known(const char *scheme, size_t len);
+void weft__schemes(char *text, size_t size);
 
 /* ---- within the room */
 

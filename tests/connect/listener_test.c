@@ -46,6 +46,14 @@ TEST(places_that_are_none_are_refused_by_name) {
         CHECK_EQ(weft_listen(t.a, nobodys[i], NULL, &listener), WEFT_ERR_UNSUPPORTED);
         CHECK_EQ(weft_connect(t.a, nobodys[i], NULL, &ep), WEFT_ERR_UNSUPPORTED);
     }
+    char text[600];
+    CHECK_EQ(weft_connect(t.a, "udp://127.0.0.1:1", NULL, &ep), WEFT_ERR_UNSUPPORTED);
+    weft_status_describe(WEFT_ERR_UNSUPPORTED, text, sizeof text);
+    CHECK(strstr(text, "'udp' of 'udp://127.0.0.1:1' is no scheme of this build"));
+    CHECK(strstr(text, "self, shm, tcp, sim"));
+    CHECK_EQ(weft_listen(t.a, "sim://x", NULL, &listener), WEFT_ERR_UNSUPPORTED);
+    weft_status_describe(WEFT_ERR_UNSUPPORTED, text, sizeof text);
+    CHECK(strstr(text, "this worker has not opened the transport of 'sim://x'"));
     CHECK_EQ(
         weft_listen(t.a, "tcp://127.0.0.1:0", &(weft_listen_params_t){.backlog = -1}, &listener),
         WEFT_ERR_INVALID_PARAM);
