@@ -175,8 +175,11 @@ static PyObject *message_queue(PyObject *self, PyObject *args) {
         Py_XDECREF(buffer);
         if (!item) item = fetch_error();
     }
-    PyObject *result = item ? PyObject_CallMethod(queue, "append", "((OO))", header, item) : NULL;
+    PyObject *pair = item ? PyTuple_Pack(2, header, item) : NULL;
+    PyObject *result =
+        pair ? PyObject_CallMethodObjArgs(queue, m->state->append, pair, NULL) : NULL;
     m->queued = result;
+    Py_XDECREF(pair);
     Py_XDECREF(item);
     return result;
 }

@@ -1,6 +1,69 @@
 /* The memory of an operation: one object with the buffer protocol, or a list of them. */
 #include "core.h"
 
+/* Whether elements of a format (of the struct module, and PEP 3118) are references to objects, or
+ * contain some. Names of fields are between colons. */
+static bool has_objects(const char *format) {
+    for (; format && *format; format++) {
+        if (*format == 'O') return true;
+        if (*format != ':') continue;
+        format = strchr(format + 1, ':');
+        if (!format) return false;
+    }
+    return false;
+}
+
+/* The same of an array whose elements have no format, as dates of numpy. -1: an exception. */
+static int says_objects(PyObject *array) {
+    PyObject *dtype = weft__py_attribute(array, "dtype");
+    PyObject *has = dtype ? weft__py_attribute(dtype, "hasobject") : NULL;
+    bool absent = !has && PyErr_ExceptionMatches(PyExc_AttributeError);
+    int says = has ? PyObject_IsTrue(has) : absent ? 0 : -1;
+    if (absent) PyErr_Clear();
+    Py_XDECREF(dtype);
+    Py_XDECREF(has);
+    return says;
+}
+
+static int refuse_objects(PyObject *object) {
+    PyObject *type = PyType_GetName(Py_TYPE(object));
+    if (type) {
+        PyErr_Format(
+            PyExc_TypeError,
+            "the elements of this %U are Python objects, whose memory is addresses of this "
+            "process: send them by send_obj, or bcast_obj of a team",
+            type);
+    }
+    Py_XDECREF(type);
+    return -1;
+}
+
+/* A buffer with the format of its elements, which says if they are objects. */
+static int view_of(PyObject *object, Py_buffer *view, int flags) {
+    int says;
+    if (PyObject_GetBuffer(object, view, flags | PyBUF_ND | PyBUF_FORMAT) == 0) {
+        says = has_objects(view->format);
+    } else if (!PyErr_ExceptionMatches(PyExc_BufferError) &&
+               !PyErr_ExceptionMatches(PyExc_ValueError)) {
+        return -1;
+    } else {
+        PyErr_Clear();
+        if (PyObject_GetBuffer(object, view, flags) < 0) return -1;
+        says = says_objects(object);
+    }
+    if (says == 0) return 0;
+    PyBuffer_Release(view);
+    return says < 0 ? -1 : refuse_objects(object);
+}
+
+/* check_elements(buffer): TypeError if its elements are objects. */
+PyObject *weft__py_check_elements(PyObject *module, PyObject *buffer) {
+    Py_buffer view;
+    if (view_of(buffer, &view, PyBUF_STRIDES) < 0) return NULL;
+    PyBuffer_Release(&view);
+    Py_RETURN_NONE;
+}
+
 int weft__py_view(struct state *state, PyObject *object, int flags, Py_buffer *view,
                   PyObject **stand_in_p, bool *of_device_p) {
     if (!PyObject_CheckBuffer(object)) {
@@ -9,7 +72,7 @@ int weft__py_view(struct state *state, PyObject *object, int flags, Py_buffer *v
         if (!object) return -1;
         *stand_in_p = object;
     }
-    if (Py_TYPE(object) != state->block) return PyObject_GetBuffer(object, view, flags);
+    if (Py_TYPE(object) != state->block) return view_of(object, view, flags);
     struct device device;
     struct dtype dtype;
     if (weft__py_block_view(object, view, flags, &device, &dtype) < 0) return -1;
@@ -26,19 +89,10 @@ static int get(struct state *state, struct buffers *b, PyObject *object, bool wr
     if (!PyErr_ExceptionMatches(PyExc_BufferError) && !PyErr_ExceptionMatches(PyExc_ValueError)) {
         return -1;
     }
-    /* Perhaps only because it is not contiguous. */
-    PyObject *type, *value, *trace, *found = b->stand_in ? b->stand_in : object, *unused = NULL;
-    PyErr_Fetch(&type, &value, &trace);
-    if (weft__py_view(state, found, PyBUF_STRIDES | writable, &b->one, &unused, &b->of_device) ==
-        0) {
-        Py_XDECREF(type);
-        Py_XDECREF(value);
-        Py_XDECREF(trace);
-        return 0;
-    }
+    /* Perhaps only because it is not contiguous. If this fails, too, it says why. */
+    PyObject *found = b->stand_in ? b->stand_in : object, *unused = NULL;
     PyErr_Clear();
-    PyErr_Restore(type, value, trace);
-    return -1;
+    return weft__py_view(state, found, PyBUF_STRIDES | writable, &b->one, &unused, &b->of_device);
 }
 
 static int hold_buffers(struct state *state, struct buffers *b, PyObject *list, bool writes) {

@@ -20,8 +20,8 @@ struct state {
         *rkey, *team, *view, *coll, *layout, *graph;
     PyObject *make_error;  /* (status, text) -> exception */
     PyObject *find_buffer; /* (object, writable) -> an object with the buffer protocol */
-    PyObject *set_result, *set_exception, *done, *ready, *lost, *gone,
-        *stream_data;    /* interned names */
+    PyObject *set_result, *set_exception, *done, *ready, *lost, *gone, *stream_data,
+        *append;         /* interned names */
     struct worker *left; /* by their last reference, on another thread: ends.c */
     atomic_uint n_left;
     atomic_flag leaving; /* held while `left` changes */
@@ -169,6 +169,11 @@ static inline void weft__py_enable_try_ref(PyObject *object) {
 /* ---- module.c ---- */
 struct state *weft__py_state(PyTypeObject *type);
 void weft__py_free(PyObject *self); /* the last step of a dealloc */
+/*
+ * As PyObject_GetAttrString, by the interned name. The interpreter's cache of methods keeps the name
+ * that it was asked for, so each look-up by a string of its own leaves one there.
+ */
+PyObject *weft__py_attribute(PyObject *object, const char *name);
 
 /* ---- errors.c ---- */
 char *weft__py_describe(weft_status_t status); /* malloc'ed; NULL without memory */
@@ -203,6 +208,7 @@ int weft__py_hold_buffer(struct state *state, struct buffers *buffers, PyObject 
 int weft__py_view(struct state *state, PyObject *object, int flags, Py_buffer *view,
                   PyObject **stand_in_p, bool *of_device_p);
 void weft__py_give_back(struct buffers *buffers);
+PyObject *weft__py_check_elements(PyObject *module, PyObject *buffer);
 /* Sets `plan` (and `walk`) of one buffer that is not contiguous. */
 int weft__py_plan(struct state *state, struct buffers *buffers);
 void weft__py_walk_free(struct walk *walk);

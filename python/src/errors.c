@@ -79,10 +79,12 @@ void weft__py_keep_raised(PyObject **kept_p) {
 }
 
 void weft__py_end_view(PyObject *view) {
-    PyObject *type, *value, *trace, *done;
+    PyObject *type, *value, *trace, *release, *done;
     if (!view) return;
     PyErr_Fetch(&type, &value, &trace);
-    done = PyObject_CallMethod(view, "release", NULL);
+    release = weft__py_attribute(view, "release");
+    done = release ? PyObject_CallNoArgs(release) : NULL;
+    Py_XDECREF(release);
     if (!done) PyErr_WriteUnraisable(view);
     Py_XDECREF(done);
     Py_DECREF(view);

@@ -114,7 +114,7 @@ int weft__py_add_exchange(PyObject *module, struct state *state) {
 /* The table of an object's type in a version that is known, or NULL. */
 static const struct exchange *table_of(PyObject *object) {
     PyObject *capsule =
-        PyObject_GetAttrString((PyObject *)Py_TYPE(object), "__dlpack_c_exchange_api__");
+        weft__py_attribute((PyObject *)Py_TYPE(object), "__dlpack_c_exchange_api__");
     const struct exchange *found = NULL;
     if (capsule && PyCapsule_IsValid(capsule, API_NAME)) {
         found = PyCapsule_GetPointer(capsule, API_NAME);

@@ -9,9 +9,12 @@ static struct request *request_of(struct buffers *b) {
 
 int weft__py_move(PyObject *layout, const char *name, size_t offset, void *memory, size_t len,
                   int access) {
-    PyObject *view = PyMemoryView_FromMemory(memory, len, access), *result = NULL;
-    if (view) result = PyObject_CallMethod(layout, name, "nO", (Py_ssize_t)offset, view);
+    PyObject *view = PyMemoryView_FromMemory(memory, len, access);
+    PyObject *method = view ? weft__py_attribute(layout, name) : NULL;
+    PyObject *result =
+        method ? PyObject_CallFunction(method, "nO", (Py_ssize_t)offset, view) : NULL;
     int failed = result ? 0 : -1;
+    Py_XDECREF(method);
     Py_XDECREF(result);
     weft__py_end_view(view);
     return failed;

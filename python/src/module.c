@@ -74,6 +74,13 @@ static int add_types(PyObject *module, struct state *s) {
     return 0;
 }
 
+PyObject *weft__py_attribute(PyObject *object, const char *name) {
+    PyObject *interned = PyUnicode_InternFromString(name);
+    PyObject *found = interned ? PyObject_GetAttr(object, interned) : NULL;
+    Py_XDECREF(interned);
+    return found;
+}
+
 static int add_names(struct state *s) {
     s->set_result = PyUnicode_InternFromString("set_result");
     s->set_exception = PyUnicode_InternFromString("set_exception");
@@ -82,8 +89,9 @@ static int add_names(struct state *s) {
     s->lost = PyUnicode_InternFromString("_lost");
     s->gone = PyUnicode_InternFromString("_gone");
     s->stream_data = PyUnicode_InternFromString("_stream_data");
+    s->append = PyUnicode_InternFromString("append");
     bool made = s->set_result && s->set_exception && s->done && s->ready && s->lost && s->gone &&
-                s->stream_data;
+                s->stream_data && s->append;
     return made ? 0 : -1;
 }
 
@@ -172,6 +180,8 @@ static PyMethodDef methods[] = {
      "unraisable(exception, of): hands the exception of a handler to sys.unraisablehook."},
     {"setup", setup, METH_VARARGS, NULL},
     {"pack", pack, METH_VARARGS, "pack(buffers) -> bytes: what a send of them would send."},
+    {"check_elements", weft__py_check_elements, METH_O,
+     "check_elements(buffer): TypeError if its elements are Python objects."},
     {"log_route", weft__py_log_route, METH_VARARGS,
      "log_route(fd): where lines of the log go, as packets; -1: to standard error."},
     {"log_dropped", weft__py_log_dropped, METH_NOARGS,

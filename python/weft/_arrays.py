@@ -58,6 +58,7 @@ def from_cuda_array_interface(source: Any) -> _core.Block:
 def _from_interface(source: Any, interface: dict[str, Any], device: int) -> _core.Block:
     if interface.get("mask") is not None:
         raise errors.UnsupportedError("an array with a mask")
+    _refuse_objects(source, interface)
     order, kind, size = interface["typestr"][0], interface["typestr"][1], interface["typestr"][2:].partition("[")[0]
     itemsize = int(size) * (4 if kind == "U" else 1)  # characters of 4 bytes; "M8[s]" has a unit
     format = _FORMATS.get(kind + size) or ("%ds" % itemsize if itemsize > 1 else "B")
@@ -67,6 +68,18 @@ def _from_interface(source: Any, interface: dict[str, Any], device: int) -> _cor
     strides = interface.get("strides")
     return _core.block_around(address or 0, tuple(interface["shape"]), None if strides is None else tuple(strides), format,
                               itemsize, bool(readonly), source, device)
+
+
+def _refuse_objects(source: Any, interface: dict[str, Any]) -> None:
+    """As the extension does for buffers: objects of Python are addresses of this process."""
+    if interface["typestr"][1] == "O" or _has_objects(interface.get("descr") or ()):
+        raise TypeError("the elements of this %s are Python objects, whose memory is addresses of this process: send them by "
+                        "send_obj, or bcast_obj of a team" % type(source).__name__)
+
+
+def _has_objects(fields: Any) -> bool:
+    """Of a `descr`: its fields are (name, type, …), and a type is a typestr or a list of fields."""
+    return any(_has_objects(field[1]) if isinstance(field[1], list) else field[1][1:2] == "O" for field in fields)
 
 
 _FORMATS = {"i1": "b", "i2": "h", "i4": "i", "i8": "q", "u1": "B", "u2": "H", "u4": "I", "u8": "Q", "f2": "e", "f4": "f",
@@ -120,6 +133,23 @@ def find_buffer(source: Any, writes: bool) -> Any:
         return from_array_interface(source)
     raise TypeError("%s has no buffer protocol, __dlpack__, __array_interface__ or __cuda_array_interface__"
                     % type(source).__name__)
+
+
+def host_view(source: Any, writes: bool) -> memoryview:
+    """A view of an object's host memory, with its shape and strides: of an array, too, to whose elements the buffer protocol
+    gives no format (dates of numpy). TypeError if it offers no memory, or if its elements are objects."""
+    try:
+        view = memoryview(source)
+    except TypeError:
+        return memoryview(find_buffer(source, writes))
+    except ValueError:
+        if not hasattr(source, "__array_interface__"):
+            raise
+        block: Any = from_array_interface(source)
+        return memoryview(block)
+    if "O" in view.format:
+        _core.check_elements(view)
+    return view
 
 
 def device_block(source: Any) -> Any:

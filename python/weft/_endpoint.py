@@ -302,7 +302,7 @@ class Endpoint(_core.Endpoint):
         total = 0
         for frame in frames:
             block = _arrays.device_block(frame)
-            view: Any = memoryview(frame) if block is None else block
+            view: Any = _arrays.host_view(frame, False) if block is None else block
             if not view.c_contiguous:
                 view = memoryview(_core.pack(frame))
             total += view.nbytes

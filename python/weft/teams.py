@@ -80,7 +80,7 @@ def _type_of(view: memoryview, dtype: str | Datatype | None) -> int:
         return _SIGNED[view.itemsize]
     if format and format in "BHILQN?c":
         return _UNSIGNED[view.itemsize]
-    raise errors.UnsupportedError("no element type for the format %r" % view.format)
+    raise errors.UnsupportedError("no element type for the format %r; dtype= names one, or team.datatype makes one" % view.format)
 
 
 def _held(nbytes: int, dtype: Datatype | None, number: int) -> int:
@@ -101,10 +101,7 @@ def _view(array: Any, writes: bool = False) -> Any:
     """A memoryview, or a Block of GPU memory, which has the same attributes."""
     view: Any = _arrays.device_block(array)
     if view is None:
-        try:
-            view = memoryview(array)
-        except TypeError:
-            view = memoryview(_arrays.find_buffer(array, writes))
+        view = _arrays.host_view(array, writes)
     if not view.c_contiguous:
         raise errors.InvalidParamError("collectives need arrays that are contiguous in C's order (numpy.ascontiguousarray)")
     return view

@@ -12,8 +12,9 @@ import weakref
 
 import weft
 from pair import Case, pair
-from weft import _core
+from weft import _core, teams
 from weft._arrays import from_array_interface, from_dlpack
+from weft.rma import Remote
 
 try:
     import numpy
@@ -242,6 +243,72 @@ class Numpy(Case):
         with self.assertRaises(BufferError):
             block.__dlpack__()
         self.assertTrue(memoryview(_core.from_dlpack(block.__dlpack__(max_version=(1, 0)))).readonly)
+
+    async def test_arrays_of_objects_are_refused_wherever_an_array_is_taken(self):
+        plain = numpy.array([1, "a"], object)
+        record = numpy.zeros(2, [("n", "i4"), ("inner", [("value", object)])])
+        arrays = {"plain": plain, "record": record, "strided": numpy.zeros(4, object)[::2],
+                  "with a date": numpy.zeros(2, [("day", "M8[D]"), ("value", object)]),
+                  "of ctypes": (ctypes.py_object * 2)(1, 2), "view": memoryview(plain), "interface": OnlyInterface(plain),
+                  "record's interface": OnlyInterface(record), "no dimension": numpy.array(None, object)}
+        async with pair() as (client, server):
+            worker, ep = client.worker, client
+            remote = Remote(ep, server.worker.alloc(4096).key())
+            team = await teams.create(worker, exchange="self")
+            calls = {"send": ep.send, "recv": ep.recv, "send_tag": lambda array: ep.send_tag(array, 1),
+                     "recv of the worker": lambda array: worker.recv(array, 1), "am": lambda array: ep.am(5, array),
+                     "am_post": ep.am_post, "send_frames": lambda array: ep.send_frames([b"", array]),
+                     "stream_send": ep.stream_send, "stream_recv": ep.stream_recv, "put": remote.put, "get": remote.get,
+                     "bcast": team.bcast, "bcast of bytes": lambda array: team.bcast(array, dtype="uint8"),
+                     "allgather": team.allgather}
+            for kind, array in arrays.items():
+                for name, call in calls.items():
+                    with self.subTest(name, array=kind), self.assertRaisesRegex(TypeError, "send_obj"):
+                        await call(array)
+                for name, call in {"pack": _core.pack, "register": worker.register}.items():
+                    if name == "register" and kind == "strided":  # which no region may be
+                        continue
+                    with self.subTest(name, array=kind), self.assertRaisesRegex(TypeError, "send_obj"):
+                        call(array)
+            with self.assertRaisesRegex(TypeError, "send_obj"):
+                await ep.send([b"x", plain])
+            await team.close()
+
+    async def test_names_of_fields_are_no_types_of_elements(self):
+        array = numpy.ones(3, [("O", "i4"), ("xOx", [("O2", "f4")])])
+        room = numpy.zeros_like(array)
+        async with pair() as (client, server):
+            await client.send(array)
+            await server.recv(room)
+            self.assertTrue((room == array).all())
+
+    async def test_dates_are_bytes_to_messages_frames_and_collectives(self):
+        dates = numpy.array(["2020-01-01", "1999-12-31", "1970-01-01", "2038-01-19"], "M8[D]")
+        async with pair() as (client, server):
+            for array in (dates, dates[::2], OnlyInterface(dates)):
+                await client.send_frames([array, b"end"])
+                got, end = await server.recv_frames()
+                self.assertTrue((numpy.frombuffer(got, "M8[D]") == getattr(array, "array", array)).all())
+                self.assertEqual(end, b"end")
+            room = numpy.zeros(2, "M8[D]")
+            await client.send(dates[::2])
+            await server.recv(room)
+            self.assertTrue((room == dates[::2]).all())
+            team = await teams.create(client.worker, exchange="self")
+            out = numpy.zeros_like(dates)
+            await team.allreduce(dates, out, op="max", dtype="int64")
+            self.assertTrue((out == dates).all())
+            with self.assertRaisesRegex(weft.UnsupportedError, "dtype="):
+                await team.bcast(dates)
+            await team.close()
+
+    async def test_a_receive_into_memory_that_may_not_be_written_says_so(self):
+        fixed = numpy.zeros(4)
+        fixed.flags.writeable = False
+        async with pair() as (client, server):
+            for room in (fixed, fixed[::2], numpy.broadcast_to(numpy.zeros(1), (3,)), b"1234", memoryview(b"1234")[::2]):
+                with self.assertRaisesRegex((ValueError, BufferError), "read-only|writable"):
+                    await server.recv(room)
 
     def test_a_region_is_an_array(self):
         with weft.Worker() as worker:
