@@ -131,8 +131,10 @@ def find_buffer(source: Any, writes: bool) -> Any:
         return from_dlpack(source)
     if hasattr(source, "__array_interface__"):
         return from_array_interface(source)
-    raise TypeError("%s has no buffer protocol, __dlpack__, __array_interface__ or __cuda_array_interface__"
-                    % type(source).__name__)
+    if isinstance(source, str):
+        raise TypeError("a str is no memory: send its bytes (text.encode()), or the object by send_obj")
+    raise TypeError("%s has no buffer protocol, __dlpack__, __array_interface__ or __cuda_array_interface__; send_obj sends "
+                    "any object that pickle can" % type(source).__name__)
 
 
 def host_view(source: Any, writes: bool) -> memoryview:

@@ -57,6 +57,17 @@ class Endpoint(_core.Endpoint):
     _transport: Any = None
     _on_close: Callable[["Endpoint", BaseException | None], Any] | None = None
 
+    def __repr__(self) -> str:
+        name = "weft." + type(self).__name__
+        if self.closed:
+            return "<%s %d: closed>" % (name, self._number)
+        try:
+            what = self.describe()
+        except errors.WeftError as error:
+            return "<%s %d: %s>" % (name, self._number, error.name or error)
+        state = "lost" if self._error is not None else "ready" if self._is_ready or self._is_accepted else "connecting"
+        return "<%s %d to %s by %s: %s>" % (name, self._number, what["peer"], what["transport"], state)
+
     @property
     def on_close(self) -> Callable[["Endpoint", BaseException | None], Any] | None:
         """Is called once, with the endpoint and what it was lost with (None: closed here)."""
@@ -558,6 +569,9 @@ class Listener:
         self._waiting: deque[Endpoint] = deque()
         self._waiters: list[Any] = []
         self._core: Any = None
+
+    def __repr__(self) -> str:
+        return "<weft.Listener: closed>" if self.closed else "<weft.Listener at %s>" % self.uri
 
     def _accepted(self, ep: Endpoint) -> None:
         """What an interrupt ends half way is called again."""

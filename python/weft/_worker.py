@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import atexit
 import math
+import operator
 import time
 import types
 import weakref
@@ -32,8 +33,13 @@ def _abandon() -> None:
 def milliseconds(seconds: float | None) -> int:
     """A deadline in seconds from now, as the library takes it: 0 for none, at least 1 ms otherwise. Its 32 bits reach for 49
     days, and what is longer, or infinite, is none."""
-    if seconds is None or seconds > _LONGEST:
+    if seconds is None:
         return 0
+    try:
+        if seconds > _LONGEST:
+            return 0
+    except TypeError:
+        raise TypeError("seconds are a number or None, not %r" % (seconds,)) from None
     return max(1, math.ceil(seconds * 1000))
 
 
@@ -97,9 +103,16 @@ class Worker(_core.Worker):
 
     def am_handler(self, id: int, fn: Callable[[Any, _core.Message], Any] | None) -> None:
         """Calls `fn(endpoint, message)` for each active message to `id`, 0 … 1020; None: for none any more."""
-        if not 0 <= id.__index__() < FRAMES:
+        if not 0 <= operator.index(id) < FRAMES:
             raise errors.InvalidParamError("id is %d: a program's are 0 to %d" % (id, FRAMES - 1))
-        super().am_handler(id, fn)
+        super().am_handler(id, callable_or_none(fn))
+
+    def __repr__(self) -> str:
+        try:
+            what = self.describe()
+        except errors.WeftError:
+            return "<weft.%s: closed>" % type(self).__name__
+        return "<weft.%s %016x%s>" % (type(self).__name__, what["id"], " %r" % what["name"] if what["name"] else "")
 
     # ---- waiting ----
 
@@ -221,7 +234,7 @@ class Worker(_core.Worker):
     def connect_now(self, to: str | bytes | tuple[str, int], *, deadline: float | None = None, failover: bool = False,
                     heartbeat: float | None = None) -> Endpoint:
         """As connect, without waiting: sends are queued until the peer answers; Endpoint.ready waits."""
-        if isinstance(to, tuple):
+        if isinstance(to, tuple) and len(to) == 2:
             to = uri_of(*to)
         elif not isinstance(to, (str, bytes)):
             to = address_bytes(to)
@@ -240,7 +253,7 @@ class Worker(_core.Worker):
         `connect`, after which a client that is not driven is lost. An endpoint without a reference is closed.
         Errors: ExistsError if the address is in use; InsecureError for an interface other than loopback without a key.
         """
-        listener = Listener(self, handler)
+        listener = Listener(self, callable_or_none(handler))
         listener._core = self.post_listen(uri or uri_of(host, port), listener._accepted, accepts, backlog,
                                           milliseconds(heartbeat))
         self._be_driven()
@@ -249,7 +262,7 @@ class Worker(_core.Worker):
     def on_connect(self, handler: Callable[[Endpoint], Any] | None) -> None:
         """Sets what is called with each endpoint that a peer opens by this worker's address. Without a handler they are
         kept until they are lost."""
-        self._on_endpoint = handler
+        self._on_endpoint = callable_or_none(handler)
 
     def _accepted(self, ep: Endpoint) -> None:
         """What an interrupt ends half way is called again."""
@@ -284,6 +297,8 @@ class Worker(_core.Worker):
         """
         if kind not in ("host", "cuda"):
             raise errors.UnsupportedError("memory is of \"host\" or \"cuda\"")
+        if not callable(allocate):
+            raise TypeError("an allocator is called with a number of bytes, and %r cannot be called" % (allocate,))
         self._allocators[kind] = allocate
 
     async def flush(self, *, remote: bool = True, deadline: float | None = None) -> None:
@@ -329,7 +344,15 @@ class Worker(_core.Worker):
         self.destroy()
 
 
+def callable_or_none(handler: Any) -> Any:
+    if handler is None or callable(handler):
+        return handler
+    raise TypeError("a handler is a function or None, not %r" % (handler,))
+
+
 def uri_of(host: str, port: int) -> str:
+    if not isinstance(host, str):
+        raise TypeError("a host is a str, not %r" % (host,))
     if not hasattr(port, "__index__"):
         raise TypeError("a port is an int, not %r" % (port,))
     return "tcp://[%s]:%d" % (host, port) if ":" in host else "tcp://%s:%d" % (host, port)

@@ -80,6 +80,8 @@ class Graph:
         pickled result has (else the run ends as TooBigError).
         Errors: InvalidParamError, also for an input that is not an earlier task; NotFoundError; BusyError while it runs.
         """
+        if not callable(fn):
+            raise TypeError("a task is a function, not %r" % (fn,))
         return self._core.add(fn if self._team is None else _remotely(fn), inputs, result_size,
                               name or getattr(fn, "__name__", None), retries, -1 if cpu is None else cpu,
                               -1 if node is None else node, on_gpu, -1 if rank is None else rank, -1 if host is None else host)

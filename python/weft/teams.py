@@ -142,6 +142,9 @@ class Team:
         self._prepared: list[Any] | None = None  # of one that describes a persistent collective
         self._types: dict[int, Datatype] = {}
 
+    def __repr__(self) -> str:
+        return "<weft.Team: rank %d of %d%s>" % (self.rank, self.size, ", closed" if self._core.closed else "")
+
     # ---- what a collective is, besides its kind ----
 
     def tagged(self, tag: int, members: Sequence[int] | None = None) -> Team:

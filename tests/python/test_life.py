@@ -18,6 +18,7 @@ import unittest.mock
 import weakref
 
 import weft
+import weft.graph
 import weft.rma
 import weft.teams
 import weft.view
@@ -157,6 +158,65 @@ class Connecting(Case):
             info = client.describe()
             self.assertEqual(info["connected_by"], "tcp")
             self.assertTrue(info["why"] and info["peer"])
+
+
+class Mistakes(Case):
+    """What a program gives by mistake is refused at once, by a text that says what is wanted."""
+
+    async def test_what_cannot_be_called_is_no_handler(self):
+        async with weft.Worker() as worker:
+            with weft.graph.Graph(n_threads=1) as graph:
+                calls = {"listen": lambda: worker.listen("tcp://127.0.0.1:0"), "on_connect": lambda: worker.on_connect(5),
+                         "am_handler": lambda: worker.am_handler(1, 5), "add": lambda: graph.add(1),
+                         "allocator": lambda: worker.register_am_allocator(None)}
+                for name, call in calls.items():
+                    with self.subTest(name), self.assertRaisesRegex(TypeError, "function|called"):
+                        call()
+            with self.assertRaises(TypeError):
+                worker.am_handler("1", print)
+            worker.on_connect(None)
+            worker.am_handler(1, None)
+
+    async def test_what_is_no_peer_or_deadline_says_what_is(self):
+        async with weft.Worker() as worker:
+            for peer in (None, 7000, ("127.0.0.1",), ("127.0.0.1", 1, 2), ["127.0.0.1", 1]):
+                with self.subTest(peer), self.assertRaisesRegex(TypeError, "a peer is a URI"):
+                    await worker.connect(peer)
+            for peer, wanted in ((("127.0.0.1", "1"), "a port is an int"), ((127, 1), "a host is a str")):
+                with self.subTest(peer), self.assertRaisesRegex(TypeError, wanted):
+                    await worker.connect(peer)
+            with self.assertRaisesRegex(TypeError, "seconds are a number"):
+                await worker.recv(bytearray(1), 1, deadline="3")
+            with self.assertRaisesRegex(weft.UnsupportedError, "'udp' .* is no scheme .* self, shm, tcp"):
+                await worker.connect("udp://127.0.0.1:1")
+
+    async def test_a_text_is_no_memory(self):
+        async with pair() as (client, _):
+            with self.assertRaisesRegex(TypeError, "encode"):
+                await client.send("hello")
+            with self.assertRaisesRegex(TypeError, "send_obj"):
+                await client.send({})
+
+    async def test_objects_say_what_they_are(self):
+        async with weft.Worker(name="mine") as worker:
+            self.assertIn("'mine'", repr(worker))
+            listener = worker.listen()
+            self.assertIn(listener.uri, repr(listener))
+            ep = worker.connect_now(listener.uri)
+            self.assertRegex(repr(ep), r"Endpoint \d+ to 127.0.0.1:%d by \w+: connecting>" % listener.port)
+            server = await listener.accept()
+            await ep.ready()
+            self.assertTrue(repr(ep).endswith("ready>") and repr(server).endswith("ready>"))
+            self.assertEqual(repr(await weft.teams.create(worker, exchange="self")), "<weft.Team: rank 0 of 1>")
+            said = []
+            other = threading.Thread(target=lambda: said.extend(map(repr, (worker, listener, ep))))
+            other.start()
+            other.join()
+            self.assertEqual(len(said), 3)
+            await ep.close()
+            listener.close()
+            self.assertTrue(repr(ep).endswith(": closed>") and repr(listener).endswith(": closed>"))
+        self.assertTrue(repr(worker).endswith(": closed>"))
 
 
 class Ending(Case):
