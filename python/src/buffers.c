@@ -14,15 +14,15 @@ static bool has_objects(const char *format) {
 }
 
 /* The same of an array whose elements have no format, as dates of numpy. -1: an exception. */
-static int says_objects(PyObject *array) {
+static int names_objects(PyObject *array) {
     PyObject *dtype = weft__py_attribute(array, "dtype");
     PyObject *has = dtype ? weft__py_attribute(dtype, "hasobject") : NULL;
     bool absent = !has && PyErr_ExceptionMatches(PyExc_AttributeError);
-    int says = has ? PyObject_IsTrue(has) : absent ? 0 : -1;
+    int found = has ? PyObject_IsTrue(has) : absent ? 0 : -1;
     if (absent) PyErr_Clear();
     Py_XDECREF(dtype);
     Py_XDECREF(has);
-    return says;
+    return found;
 }
 
 static int refuse_objects(PyObject *object) {
@@ -38,22 +38,22 @@ static int refuse_objects(PyObject *object) {
     return -1;
 }
 
-/* A buffer with the format of its elements, which says if they are objects. */
+/* A buffer with the format of its elements, in which objects have a code of their own. */
 static int view_of(PyObject *object, Py_buffer *view, int flags) {
-    int says;
+    int found;
     if (PyObject_GetBuffer(object, view, flags | PyBUF_ND | PyBUF_FORMAT) == 0) {
-        says = has_objects(view->format);
+        found = has_objects(view->format);
     } else if (!PyErr_ExceptionMatches(PyExc_BufferError) &&
                !PyErr_ExceptionMatches(PyExc_ValueError)) {
         return -1;
     } else {
         PyErr_Clear();
         if (PyObject_GetBuffer(object, view, flags) < 0) return -1;
-        says = says_objects(object);
+        found = names_objects(object);
     }
-    if (says == 0) return 0;
+    if (found == 0) return 0;
     PyBuffer_Release(view);
-    return says < 0 ? -1 : refuse_objects(object);
+    return found < 0 ? -1 : refuse_objects(object);
 }
 
 /* check_elements(buffer): TypeError if its elements are objects. */

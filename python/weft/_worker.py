@@ -193,6 +193,8 @@ class Worker(_core.Worker):
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Drives the worker until the coroutine has ended: for programs without an event loop."""
+        if not hasattr(coroutine, "send"):
+            raise TypeError("run drives a coroutine, not %r" % (coroutine,))
         try:
             while True:
                 end = coroutine.send(None)

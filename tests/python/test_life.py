@@ -190,6 +190,16 @@ class Mistakes(Case):
             with self.assertRaisesRegex(weft.UnsupportedError, "'udp' .* is no scheme .* self, shm, tcp"):
                 await worker.connect("udp://127.0.0.1:1")
 
+    def test_what_is_no_coroutine_is_not_run(self):
+        async def nothing():
+            pass
+
+        with weft.Worker() as worker:
+            for other in (5, nothing, None):
+                with self.assertRaisesRegex(TypeError, "run drives a coroutine"):
+                    worker.run(other)
+            self.assertIsNone(worker.run(nothing()))
+
     async def test_a_text_is_no_memory(self):
         async with pair() as (client, _):
             with self.assertRaisesRegex(TypeError, "encode"):
