@@ -170,8 +170,8 @@ static inline void weft__py_enable_try_ref(PyObject *object) {
 struct state *weft__py_state(PyTypeObject *type);
 void weft__py_free(PyObject *self); /* the last step of a dealloc */
 /*
- * As PyObject_GetAttrString, by the interned name. The interpreter's cache of methods keeps the name
- * that it was asked for, so each look-up by a string of its own leaves one there.
+ * As PyObject_GetAttrString, by the interned name. The interpreter's cache of methods keeps the
+ * name that it was asked for, so each look-up by a string of its own leaves one there.
  */
 PyObject *weft__py_attribute(PyObject *object, const char *name);
 
