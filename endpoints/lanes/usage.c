@@ -38,8 +38,15 @@ struct usage {
     struct entry *entry, **order, **bucket;
 };
 
+/* The greatest score and the most units. As a double, UINT64_MAX would be 2^64. */
+static const uint64_t MOST_SCORE = UINT64_MAX / 2;
+
 static double score_of(const struct entry *e) {
     return e->score > e->min ? e->score : e->min;
+}
+
+static uint64_t whole_score(double score) {
+    return score < (double)MOST_SCORE ? (uint64_t)score : MOST_SCORE;
 }
 
 /* ---- finding */
@@ -187,7 +194,7 @@ static void demote_score(struct usage *u, struct entry *e) {
     e->promoted = false;
     e->demoted = true;
     u->n_promoted--;
-    if (u->hooks.demote) u->hooks.demote(e->key, (uint64_t)score_of(e), u->hooks.arg);
+    if (u->hooks.demote) u->hooks.demote(e->key, whole_score(score_of(e)), u->hooks.arg);
 }
 
 /* The first eligible links in order get the slots. Other promoted links are demoted. */
@@ -205,7 +212,7 @@ static void demote_losers(struct usage *u, uint32_t n) {
 static void promote_score(struct usage *u, struct entry *e) {
     const void *key = e->key;
     uint64_t born = e->born;
-    bool taken = u->hooks.promote(e->key, (uint64_t)score_of(e), u->hooks.arg);
+    bool taken = u->hooks.promote(e->key, whole_score(score_of(e)), u->hooks.arg);
     if (!taken || e->key != key || e->born != born || e->promoted) return;
     e->promoted = true;
     u->n_promoted++;
@@ -285,18 +292,25 @@ static enum usage_need need(const struct usage *u, struct entry *e) {
 
 /* ---- reports */
 
+static uint64_t add_units(const struct usage *u, uint64_t units, uint64_t messages,
+                          uint64_t bytes) {
+    uint64_t weight;
+    if (__builtin_mul_overflow(messages, u->p.message, &weight) ||
+        __builtin_add_overflow(units, weight, &units) ||
+        __builtin_add_overflow(units, bytes, &units) || units > MOST_SCORE)
+        return MOST_SCORE;
+    return units;
+}
+
 enum usage_need weft__usage_touch(struct usage *u, void *key, uint64_t messages, uint64_t bytes) {
     struct entry *e = note_score(u, key);
-    e->gathered += messages * u->p.message + bytes;
+    e->gathered = add_units(u, e->gathered, messages, bytes);
     if (!e->scored) {
         list_remove(&e->of_recent);
         list_prepend(&u->recent, &e->of_recent);
     }
     return need(u, e);
 }
-
-/* A greater score would not be a uint64_t again: as a double it may be 2^64. */
-static const uint64_t MOST_SCORE = UINT64_MAX / 2;
 
 void weft__usage_min_score(struct usage *u, void *key, uint64_t score) {
     if (score > MOST_SCORE) score = MOST_SCORE;
@@ -329,12 +343,12 @@ void weft__usage_forget(struct usage *u, void *key) {
 
 uint64_t weft__usage_score(const struct usage *u, const void *key) {
     const struct entry *e = find_score(u, key);
-    return e ? (uint64_t)score_of(e) : 0;
+    return e ? whole_score(score_of(e)) : 0;
 }
 
 uint64_t weft__usage_seen(const struct usage *u, const void *key) {
     const struct entry *e = find_score(u, key);
-    return e ? (uint64_t)e->score : 0;
+    return e ? whole_score(e->score) : 0;
 }
 
 bool weft__usage_noted(const struct usage *u, const void *key) {

@@ -452,6 +452,22 @@ TEST(creation_without_memory_fails) {
     weft__alloc_fail_at(0);
 }
 
+/* A sum of units that does not fit counts as the most there is, and so does a score. */
+TEST(the_heaviest_messages_give_the_greatest_score) {
+    struct usage *u =
+        begin((struct usage_params){.tick = MS, .decay = 1, .capacity = 1, .message = UINT64_MAX});
+    for (int i = 0; i < 3; i++) {
+        CHECK(weft__usage_touch(u, &key[0], 2, 128) != USAGE_NOTHING);
+        CHECK(weft__usage_touch(u, &key[0], 1, 64) != USAGE_NOTHING);
+        now += MS;
+        weft__usage_tick(u, now);
+        CHECK(seen[0].promoted);
+        CHECK_EQ(weft__usage_score(u, &key[0]), UINT64_MAX / 2);
+        CHECK_EQ(weft__usage_seen(u, &key[0]), UINT64_MAX / 2);
+    }
+    talloc_free(u);
+}
+
 TEST(extreme_parameters_are_brought_into_bounds) {
     struct usage *u = begin((struct usage_params){.tick = 1,
                                                   .decay = 4000000000,
