@@ -181,6 +181,9 @@ typedef struct weft_layout weft_layout_t; /* weft/layout.h */
  *   here, a receive may also return the status that its callback would get. Examples are TRUNCATED
  *   and the end of a stream.
  *
+ * Operations of one endpoint may end in any order, whatever the order of their effects at the peer.
+ * The end of one says nothing about those posted before it. A flush does (weft_ep_flush).
+ *
  * The descriptor is copied before the call returns. Zero-initialise it. A reserved field that is
  * not zero, and a flag that the operation does not define, are INVALID_PARAM.
  *

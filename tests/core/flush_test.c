@@ -137,6 +137,30 @@ TEST(a_flush_among_many_reads_of_the_peers_memory_waits_for_a_place) {
     free(in);
 }
 
+/* A large message is in progress until its receiver wants it; a short one behind it has ended by
+ * then. A flush ends behind both. */
+TEST_WIRES(an_operation_may_end_before_an_earlier_one_and_a_flush_ends_after_both) {
+    enum { LARGE = 2 << 20 };
+    struct two t;
+    struct tally large = {0}, small = {0}, flushed = {0}, received = {0}, first = {0};
+    char *out = malloc(LARGE), *in = malloc(LARGE), word[4];
+    pattern(out, LARGE, 1);
+    two_up(&t, transport);
+    CHECK_EQ(weft_tag_send(t.ep, 1, &(weft_iov_t){out, LARGE}, 1, OP(&large)), WEFT_IN_PROGRESS);
+    weft_status_t st = weft_tag_send(t.ep, 2, &(weft_iov_t){"word", 4}, 1, OP(&small));
+    CHECK_EQ(weft_ep_flush(t.ep, OP(&flushed)), WEFT_IN_PROGRESS);
+    CHECK_EQ(weft_tag_recv(t.b, 2, UINT64_MAX, &(weft_iov_t){word, 4}, 1, NULL, OP(&received)),
+             WEFT_IN_PROGRESS);
+    UNTIL(&t, received.calls && (small.calls || st == WEFT_OK));
+    CHECK(!large.calls && !flushed.calls);
+    st = weft_tag_recv(t.b, 1, UINT64_MAX, &(weft_iov_t){in, LARGE}, 1, NULL, OP(&first));
+    UNTIL(&t, large.calls && flushed.calls && (first.calls || st == WEFT_OK));
+    CHECK(large.status == WEFT_OK && flushed.status == WEFT_OK && !memcmp(in, out, LARGE));
+    two_down(&t);
+    free(out);
+    free(in);
+}
+
 /* ---- one that is cancelled as its last part ends */
 
 static int log_errors;
