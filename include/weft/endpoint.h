@@ -90,7 +90,8 @@ typedef struct weft_ep_params {
  * whose listener closes, is dialed again until the connect's time has passed (TIMED_OUT), after
  * pauses of 250 ms at most. A place where no one listens any more is REFUSED. Other statuses of
  * on_error before on_ready: UNREACHABLE (no route), PROTOCOL (what listens there is not Weft),
- * AUTH, VERSION, REJECTED (on_request), QUOTA, NO_FDS, IO.
+ * AUTH, VERSION, REJECTED (on_request), QUOTA, NO_FDS, IO; PEER_CLOSED, also if the peer has as
+ * many connections as its settings peer.max_links and peers.max_links allow.
  *
  * A busy connection may be moved to a faster lane. Between processes of one host and user, tcp://
  * then continues over shared memory (weft_ep_info_t.connected_by). The setting
