@@ -75,7 +75,9 @@ class Endpoint(_core.Endpoint):
 
     @on_close.setter
     def on_close(self, callback: Callable[["Endpoint", BaseException | None], Any] | None) -> None:
-        self._on_close = callback
+        from ._worker import callable_or_none
+
+        self._on_close = callable_or_none(callback)
         if callback is not None:
             self.worker._sleepers.add(self)
 

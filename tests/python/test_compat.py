@@ -292,6 +292,34 @@ async def connected(module):
     return ep, await accepted.get(), listener
 
 
+class Both(Compat):
+    async def test_arrays_of_dates_are_received_and_those_of_objects_refused(self):
+        try:
+            import numpy
+        except ImportError:
+            self.skipTest("no numpy here")
+        for module in (ucp, ucxx):
+            client, server, listener = await connected(module)
+            dates, room = numpy.array(["2020-01-01", "1999-12-31"], "M8[D]"), numpy.zeros(2, "M8[D]")
+            await client.send(dates)
+            self.assertEqual(await server.recv(room), 16)
+            self.assertTrue((room == dates).all())
+            objects = numpy.array([1, "a"], object)
+            for call in (client.send, client.recv, client.am_send):
+                with self.assertRaisesRegex(TypeError, "send_obj"):
+                    await call(objects)
+            end()
+
+    async def test_what_cannot_be_called_is_no_callback(self):
+        for module in (ucp, ucxx):
+            client, server, listener = await connected(module)
+            with self.assertRaisesRegex(TypeError, "a callback is a function"):
+                client.set_close_callback(5)
+            with self.assertRaisesRegex(TypeError, "a callback is a function"):
+                module.create_listener(5)
+            end()
+
+
 class Ucp(Compat):
     def test_errors_have_the_base_of_theirs(self):
         for name, cls in vars(ucp.exceptions).items():

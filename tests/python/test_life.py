@@ -174,6 +174,10 @@ class Mistakes(Case):
                         call()
             with self.assertRaises(TypeError):
                 worker.am_handler("1", print)
+            ep = worker.connect_now(worker.listen().uri)
+            with self.assertRaisesRegex(TypeError, "function"):
+                ep.on_close = 5
+            ep.on_close = None
             worker.on_connect(None)
             worker.am_handler(1, None)
 

@@ -217,12 +217,12 @@ def core_of(parent: str, members: Mapping[str, Any], context: Callable[[], Any])
 def size_of(buffer: Any) -> int:
     """The bytes of a buffer or an array, be it of the host or of a GPU."""
     block = _arrays.device_block(buffer)
-    if block is None:
-        try:
-            return memoryview(buffer).nbytes
-        except TypeError:
-            block = _arrays.find_buffer(buffer, False)
-    return block.nbytes
+    return _arrays.host_view(buffer, False).nbytes if block is None else block.nbytes
+
+
+def check_callback(callback: Any) -> None:
+    if not callable(callback):
+        raise TypeError("a callback is a function, not %r" % (callback,))
 
 
 def two_errors(first: type[Exception], second: type[Exception]) -> type[Exception]:
@@ -409,6 +409,7 @@ class ListenerBase:
 def listen(make: Callable[[WeftEndpoint], Any], callback: Callable[[Any], Any], port: int | None) -> tuple[Any, list[int]]:
     """Listens on all interfaces if a key or the settings allow it, else on loopback: (listener, [callbacks that run])."""
     active = [0]
+    check_callback(callback)
 
     async def accepted(ep: WeftEndpoint) -> None:
         active[0] += 1

@@ -88,6 +88,7 @@ class Endpoint(_shared.EndpointBase):
 
     def set_close_callback(self, callback_func: Callable[[], Any]) -> None:
         """callback_func() is called when the endpoint is closed, by either side."""
+        _shared.check_callback(callback_func)
         self._call_when_closed(callback_func)
 
     async def flush(self) -> None:

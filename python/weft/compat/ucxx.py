@@ -227,6 +227,7 @@ class Endpoint(_shared.EndpointBase):
     def set_close_callback(self, callback_func: Callable[..., Any], cb_args: tuple[Any, ...] | None = None,
                            cb_kwargs: dict[str, Any] | None = None) -> None:
         """callback_func(*cb_args, **cb_kwargs) is called when the endpoint is closed, by either side."""
+        _shared.check_callback(callback_func)
         self._call_when_closed(lambda: callback_func(*(cb_args or ()), **(cb_kwargs or {})))
 
     async def send_multi(self, buffers: Any, tag: Any = None, force_tag: bool = False) -> None:
