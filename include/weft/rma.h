@@ -76,6 +76,9 @@ typedef struct weft_remote {
  * must be a single contiguous piece (INVALID_PARAM otherwise). There is one completion for all
  * pieces. The arrays are copied.
  *
+ * Blocks that are read may overlap each other, as with a stride below `len`. Where blocks that are
+ * written overlap, the content of the overlap is undefined.
+ *
  * A local piece of 0 bytes is legal at any address, NULL included. A remote piece of 0 bytes needs
  * a key and a `base` in the key's region, as a put of 0 bytes does. If there are no bytes at all,
  * either array may be empty: WEFT_OK.
@@ -105,6 +108,8 @@ typedef enum weft_atomic {
  * They are atomic with each other and with the target's own atomic instructions. For a region with
  * WEFT_MEM_ATOMIC_DEVICE (weft/memory.h) they are atomic with each other only. They are UNSUPPORTED
  * if its device does not support the operation, or if this endpoint does not reach the device.
+ *
+ * Of `operand` and `compare` the low `size` bytes count. Sums wrap around.
  *
  * The posted form returns no value and has no CSWAP. The fetching form writes the old value to
  * `old_p`, a uint32_t or uint64_t by `size`.

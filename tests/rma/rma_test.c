@@ -69,9 +69,10 @@ TEST_WAYS(atomics_do_what_their_names_promise_and_touch_no_neighbour) {
             for (int hit = 0; hit < 2; hit++) {
                 uint64_t mask = size == 8 ? UINT64_MAX : UINT32_MAX;
                 uint64_t before = UINT64_C(0xfedcba9876543210) & mask,
-                         operand = UINT64_C(0x1122334455667788) & mask;
+                         operand = UINT64_C(0x1122334455667788);
                 uint64_t compare = hit ? before : before ^ 1, old = UINT64_MAX;
                 uint64_t want = atomic_result((weft_atomic_t)what, before, operand, compare) & mask;
+                compare |= ~mask & UINT64_C(0xdeadbeef00000000); /* only `size` bytes count */
                 memset(r.target, 'x', 64);
                 memcpy(r.target + 16, &before, size);
                 CHECK_EQ(
