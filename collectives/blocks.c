@@ -183,7 +183,7 @@ static bool take_blocks_memory(weft_team_t *team) {
 bool weft__blocks_prepare_start(weft_team_t *team, const struct coll_call *call) {
     struct team_offers *offers = &team->offers;
     if (!call_has_places(team, call) || offers->read != offers->next) return false;
-    /* Most refusals are of this kind, and need no blocks. */
+    /* Before any block is described: members that are behind still need the place. */
     if (!weft__copies_have_room(team, offers->next, segment_heads(team->segment))) return false;
     if (!take_blocks_memory(team) || weft__copies_scratch(team, call) < 0) return false;
     weft__blocks_describe(team, call, offers->blocks);
