@@ -1,9 +1,10 @@
 /* Reads the NUMA nodes of devices and processors from sysfs. */
 #include "numa.h"
 
+#include "affinity.h"
+
 #include <dirent.h>
 #include <fcntl.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,11 +24,8 @@ int weft__device_node(const char *class, const char *device) {
 }
 
 static int first_processor(void) {
-    cpu_set_t cpus;
-    if (sched_getaffinity(0, sizeof cpus, &cpus) < 0) return -1;
-    for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
-        if (CPU_ISSET(cpu, &cpus)) return cpu;
-    return -1;
+    struct affinity cpus;
+    return weft__affinity_read(&cpus) ? weft__affinity_next(&cpus, 0) : -1;
 }
 
 /* The folder of a processor has one entry "node" with the number of its node. */

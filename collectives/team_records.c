@@ -2,11 +2,10 @@
  * The records that the members exchange when a team is made: how a member describes itself, and
  * what follows from the records of all: the team's identity, its hosts, the ranks of each core.
  */
-#define _GNU_SOURCE
+#include <base/affinity.h>
 #include <base/hash.h>
 #include <endpoints/connect/connect.h>
 #include <float.h>
-#include <sched.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -20,12 +19,11 @@ static bool has_shared_memory(weft_worker_t *worker, const char *transports) {
 }
 
 static void describe_cores(struct member_record *record) {
-    cpu_set_t set;
+    struct affinity set;
     record->cores = 1;
-    if (sched_getaffinity(0, sizeof set, &set) < 0) return;
-    record->cores = (uint32_t)CPU_COUNT(&set);
-    for (uint32_t core = 0; record->cores == 1 && record->core == 0; core++)
-        if (CPU_ISSET(core, &set)) record->core = core + 1;
+    if (!weft__affinity_read(&set)) return;
+    record->cores = weft__affinity_count(&set);
+    if (record->cores == 1) record->core = (uint32_t)weft__affinity_next(&set, 0) + 1;
 }
 
 /* Asked once a worker: it takes 10 us. The namespace of a process stays, its user may not. */

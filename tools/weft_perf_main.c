@@ -1,5 +1,5 @@
 /* weft-perf: what messages and collectives cost, by size. */
-#define _GNU_SOURCE /* sched_setaffinity */
+#include <base/affinity.h>
 #include <errno.h>
 #include <getopt.h>
 #include <sched.h>
@@ -174,7 +174,7 @@ static bool take_option(int c, const char *value, struct perf_options *o) {
     case 'L': ok = parse_count(value, 16384, &o->links); break;
     case 'd': ok = parse_number(value, 0.001, 3600, &o->seconds); break;
     case 'c':
-        ok = program_number(value, 0, CPU_SETSIZE - 1, &core);
+        ok = program_number(value, 0, AFFINITY_CPUS - 1, &core);
         o->core = (int)core;
         break;
     case 'w': ok = parse_count(value, PERF_WINDOW, &o->window); break;
@@ -311,17 +311,14 @@ static bool take_options(int argc, char **argv, struct perf_options *o) {
 
 /* Rank by rank over the cores that we may use. */
 static void pin(struct perf *p, uint32_t place) {
-    cpu_set_t allowed, chosen;
-    int wanted = p->options.core, seen = 0;
-    if (sched_getaffinity(0, sizeof allowed, &allowed) < 0) return;
-    int n = CPU_COUNT(&allowed);
+    struct affinity allowed, chosen;
+    int wanted = p->options.core;
+    uint32_t n = weft__affinity_read(&allowed) ? weft__affinity_count(&allowed) : 0;
     if (n < 1) return;
-    p->oversubscribed = p->size > (uint32_t)n;
-    for (int core = 0; wanted < 0 && core < CPU_SETSIZE; core++)
-        if (CPU_ISSET(core, &allowed) && seen++ == (int)(place % (uint32_t)n)) wanted = core;
-    CPU_ZERO(&chosen);
-    CPU_SET(wanted, &chosen);
-    if (sched_setaffinity(0, sizeof chosen, &chosen) == 0) return;
+    p->oversubscribed = p->size > n;
+    if (wanted < 0) wanted = weft__affinity_nth(&allowed, place);
+    weft__affinity_only(&chosen, wanted);
+    if (sched_setaffinity(0, sizeof chosen, chosen.set) == 0) return;
     fprintf(stderr, "weft-perf: core %d: %s\n", wanted, strerror(errno));
     if (p->options.core >= 0) exit(1);
 }

@@ -203,7 +203,7 @@ WEFT_API void weft_finalizer_complete(weft_finalizer_t *finalizer, weft_status_t
 
 /* ---- resource sets ---- */
 
-enum { WEFT_MAX_CPUS = 1024, WEFT_MAX_DEVICES = 16, WEFT_MAX_NODES = 16, WEFT_MAX_CACHES = 4 };
+enum { WEFT_MAX_CPUS = 2048, WEFT_MAX_DEVICES = 16, WEFT_MAX_NODES = 16, WEFT_MAX_CACHES = 4 };
 
 typedef struct weft_device_info {
     char name[32];     /* "eth0", "mlx5_0", "NVIDIA H200" */
@@ -234,9 +234,10 @@ typedef struct weft_resource_set {
     int32_t pid;
     uint64_t process_id; /* unique among processes, on all hosts and before it */
     char host[64];
-    uint64_t host_id;                  /* equal for processes of one boot of one host; 0: unknown */
-    uint64_t cpus[WEFT_MAX_CPUS / 64]; /* that it may run on, a bit each */
-    uint32_t n_cpus, n_cores;          /* of those; hardware threads, and cores */
+    uint64_t host_id; /* equal for processes of one boot of one host; 0: unknown */
+    uint64_t
+        cpus[WEFT_MAX_CPUS / 64]; /* that it may run on, a bit each; higher numbers are left out */
+    uint32_t n_cpus, n_cores;     /* of those; hardware threads, and cores */
     uint32_t n_packages, n_numa_nodes; /* that those belong to */
     int32_t package, numa_node;        /* the first of them; -1: unknown */
     weft_node_info_t node[WEFT_MAX_NODES];

@@ -5,9 +5,9 @@
  * No wake-up is lost: who pushes a task looks at `n_sleeping` afterwards, and who goes to sleep
  * looks at all deques after it has counted itself there.
  */
-#define _GNU_SOURCE
 #include "graph.h"
 
+#include <base/affinity.h>
 #include <base/alloc.h>
 #include <base/settings.h>
 #include <base/status.h>
@@ -15,7 +15,6 @@
 #include <endpoints/core/worker.h>
 #include <errno.h>
 #include <runtime/view/topology.h>
-#include <sched.h>
 #include <signal.h>
 #include <string.h>
 
@@ -193,34 +192,25 @@ static void *thread_main(void *arg) {
 
 /* ---- life ------------------------------------------------------------------------------------ */
 
-static int nth_cpu(const cpu_set_t *cpus, uint32_t n) {
-    int count = CPU_COUNT(cpus);
-    int left = count > 0 ? (int)(n % (uint32_t)count) : 0;
-    for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
-        if (CPU_ISSET(cpu, cpus) && left-- == 0) return cpu;
-    return -1;
-}
-
 static int create_thread(struct graph_thread *t) {
     pthread_attr_t attr;
-    cpu_set_t one;
+    struct affinity one;
     pthread_attr_init(&attr);
     if (t->cpu >= 0) {
-        CPU_ZERO(&one);
-        CPU_SET(t->cpu, &one);
-        pthread_attr_setaffinity_np(&attr, sizeof one, &one);
+        weft__affinity_only(&one, t->cpu);
+        pthread_attr_setaffinity_np(&attr, sizeof one, one.set);
     }
     int error = pthread_create(&t->thread, &attr, thread_main, t);
     pthread_attr_destroy(&attr);
     return error;
 }
 
-static void init_threads(weft_graph_t *graph, const cpu_set_t *cpus) {
+static void init_threads(weft_graph_t *graph, const struct affinity *cpus) {
     for (uint32_t i = 0; i < graph->n_threads; i++) {
         struct graph_thread *t = &graph->thread[i];
         t->graph = graph;
         t->index = i;
-        t->cpu = graph->params.pin && i > 0 ? nth_cpu(cpus, i - 1) : -1;
+        t->cpu = graph->params.pin && i > 0 ? weft__affinity_nth(cpus, i - 1) : -1;
         t->gpus = i > 0 && i <= graph->params.n_gpus ? &graph->gpus : NULL;
         pthread_mutex_init(&t->own.mutex, NULL);
         find_node(graph, t);
@@ -243,10 +233,9 @@ static weft_status_t start_threads(weft_graph_t *graph) {
 }
 
 weft_status_t weft__crew_start(weft_graph_t *graph) {
-    cpu_set_t cpus;
-    CPU_ZERO(&cpus);
-    (void)sched_getaffinity(0, sizeof cpus, &cpus);
-    uint32_t n_cpus = (uint32_t)CPU_COUNT(&cpus);
+    struct affinity cpus;
+    (void)weft__affinity_read(&cpus);
+    uint32_t n_cpus = weft__affinity_count(&cpus);
     uint32_t own = graph->params.n_threads ? graph->params.n_threads : n_cpus > 1 ? n_cpus - 1 : 1;
     size_t bytes = (own + 1) * sizeof *graph->thread;
     /* cache lines of its own for each deque, which talloc does not give */

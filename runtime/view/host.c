@@ -2,10 +2,10 @@
 #include "host.h"
 #include "kernel_text.h"
 
+#include <base/affinity.h>
 #include <base/hash.h>
 #include <base/host.h>
 #include <inttypes.h>
-#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -13,12 +13,13 @@
 /* ---- processors ---------------------------------------------------------------------------- */
 
 static void measure_cpus(weft_resource_set_t *set, const struct topology *topology) {
-    cpu_set_t cpus;
-    CPU_ZERO(&cpus);
-    if (sched_getaffinity(0, sizeof cpus, &cpus) < 0) CPU_SET(0, &cpus);
-    for (unsigned cpu = 0; cpu < WEFT_MAX_CPUS && cpu < CPU_SETSIZE; cpu++)
-        if (CPU_ISSET(cpu, &cpus)) set->cpus[cpu / 64] |= UINT64_C(1) << cpu % 64;
-    set->n_cpus = (uint32_t)CPU_COUNT(&cpus);
+    struct affinity cpus;
+    if (!weft__affinity_read(&cpus)) weft__affinity_only(&cpus, 0);
+    int cpu = weft__affinity_next(&cpus, 0);
+    for (; cpu >= 0 && cpu < WEFT_MAX_CPUS; cpu = weft__affinity_next(&cpus, cpu + 1)) {
+        set->cpus[cpu / 64] |= UINT64_C(1) << cpu % 64;
+        set->n_cpus++;
+    }
     weft__topology_describe(topology, set);
 }
 
