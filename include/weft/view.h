@@ -235,9 +235,9 @@ typedef struct weft_resource_set {
     uint64_t process_id; /* unique among processes, on all hosts and before it */
     char host[64];
     uint64_t host_id; /* equal for processes of one boot of one host; 0: unknown */
-    uint64_t
-        cpus[WEFT_MAX_CPUS / 64]; /* that it may run on, a bit each; higher numbers are left out */
-    uint32_t n_cpus, n_cores;     /* of those; hardware threads, and cores */
+    /* A bit for each processor that it may run on; those from WEFT_MAX_CPUS on are left out. */
+    uint64_t cpus[WEFT_MAX_CPUS / 64];
+    uint32_t n_cpus, n_cores;          /* of those; hardware threads, and cores */
     uint32_t n_packages, n_numa_nodes; /* that those belong to */
     int32_t package, numa_node;        /* the first of them; -1: unknown */
     weft_node_info_t node[WEFT_MAX_NODES];
