@@ -62,7 +62,7 @@ static void log_loss(const struct link *link) {
                       is_of_dial(link->status) ? "could not connect, and lost"
                                                : "lost a connection and its",
                       lost, lost == 1 ? "" : "s", weft_status_name(link->status),
-                      cause ? cause->text : "no memory for a cause");
+                      cause ? cause->text : weft__usual_cause(link->status));
 }
 
 /* Its endpoints fail, then requests without an endpoint. */

@@ -45,9 +45,19 @@ static weft_status_t redial(struct weft_ep *ep) {
     return WEFT_OK;
 }
 
+/* Why no try could begin, behind what ended the tries before. */
+static struct cause *cause_of_end(const struct weft_ep *ep, weft_status_t status) {
+    char why[CAUSE_ROOM];
+    struct cause *before = ep->start->tries.why ? ep->start->tries.why : ep->worker->losing;
+    bool known = weft__causes_line(status, why, sizeof why);
+    return weft__cause_join(ep->worker, before, status, known ? why : weft__usual_cause(status));
+}
+
 /* The loss of its link counted it as one that dials again. */
 static void give_up(struct weft_ep *ep, weft_status_t status) {
-    weft__ep_lose(ep, status, ep->start->tries.why);
+    struct cause *why = cause_of_end(ep, status);
+    weft__ep_lose(ep, status, why);
+    weft__cause_drop(why);
     weft__ep_log_failure(ep, status);
 }
 

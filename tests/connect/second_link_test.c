@@ -37,3 +37,43 @@ TEST(a_second_endpoint_over_shared_memory_looks_for_no_socket) {
         CHECK_EQ(WEXITSTATUS(status), 0);
     }
 }
+
+struct lost {
+    int calls;
+    weft_status_t status;
+    char text[1024];
+};
+static void on_lost(weft_ep_t *ep, weft_status_t status, void *arg) {
+    struct lost *lost = arg;
+    lost->calls++;
+    lost->status = status;
+    weft_status_describe(status, lost->text, sizeof lost->text);
+}
+
+/* The endpoint has asked over a link that the other worker closed. It looks for another way. */
+TEST(an_endpoint_that_finds_no_other_way_to_a_worker_that_closes_reports_both) {
+    static const char *const transports[] = {"shm", "tcp"};
+    static const weft_status_t outcome[] = {WEFT_ERR_UNREACHABLE, WEFT_ERR_REFUSED};
+    static const char *const why[] = {"its socket cannot be seen from here", "Connection refused"};
+    for (int i = 0; i < 2; i++) {
+        struct two t;
+        struct lost lost = {0};
+        char address[256];
+        size_t len = sizeof address;
+        weft_ep_params_t params = {.on_error = on_lost, .arg = &lost};
+        two_workers(&t, transports[i], &(weft_setting_t){"close.timeout", "1"}, 1);
+        two_dial(&t);
+        UNTIL(&t, t.ready && t.back);
+        CHECK_EQ(weft_worker_address(t.b, address, &len), 0);
+        CHECK_EQ(weft_worker_close(t.b, &(weft_op_t){.done = two_gone, .arg = &t.b}),
+                 WEFT_IN_PROGRESS);
+        double end = test_now() + test_timeout(60);
+        while (t.b && test_now() < end) test_idle(weft_worker_progress(t.b, 0) > 0);
+        CHECK(!t.b);
+        CHECK_EQ(weft_connect_address(t.a, address, len, &params, &t.ep), 0);
+        UNTIL(&t, lost.calls == 1);
+        CHECK_EQ(lost.status, outcome[i]);
+        CHECK(strstr(lost.text, why[i]));
+        two_down(&t);
+    }
+}
