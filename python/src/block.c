@@ -312,6 +312,14 @@ static PyObject *get_nbytes(PyObject *self, void *unused) {
     return PyLong_FromSize_t(((struct block *)self)->len);
 }
 
+static PyObject *block_repr(PyObject *self) {
+    const struct block *b = (struct block *)self;
+    const char *where = is_host(b->device) ? "" : " of a device";
+    if (!b->format) return PyUnicode_FromFormat("<weft.Block: %zu bytes%s>", b->len, where);
+    return PyUnicode_FromFormat("<weft.Block: %zu bytes of format '%s'%s>", b->len, b->format,
+                                where);
+}
+
 static void dealloc(PyObject *self) {
     struct block *b = (struct block *)self;
     if (b->owner) {
@@ -344,6 +352,7 @@ static PyType_Slot slots[] = {{Py_tp_new, new},
                               {Py_tp_dealloc, dealloc},
                               {Py_tp_methods, methods},
                               {Py_tp_getset, members},
+                              {Py_tp_repr, block_repr},
                               {Py_mp_length, length},
                               {Py_bf_getbuffer, get_buffer},
                               {0, NULL}};

@@ -240,6 +240,12 @@ static Py_ssize_t length(PyObject *self) {
     return ((struct memory *)self)->info.len;
 }
 
+static PyObject *memory_repr(PyObject *self) {
+    const struct memory *m = (struct memory *)self;
+    return PyUnicode_FromFormat("<weft.Memory: %zu bytes at %p%s>", m->info.len, m->info.base,
+                                m->handle ? "" : ", released");
+}
+
 static PyObject *get_worker(PyObject *self, void *unused) {
     return Py_NewRef((PyObject *)((struct memory *)self)->worker);
 }
@@ -267,6 +273,7 @@ static PyType_Slot slots[] = {{Py_tp_dealloc, dealloc},
                               {Py_tp_traverse, traverse},
                               {Py_tp_methods, methods},
                               {Py_tp_getset, members},
+                              {Py_tp_repr, memory_repr},
                               {Py_mp_length, length},
                               {Py_bf_getbuffer, get_buffer},
                               {Py_bf_releasebuffer, release_buffer},

@@ -24,12 +24,17 @@ class Remote:
     """A peer's region, by its key, over one endpoint. Offsets are bytes from the region's begin."""
 
     def __init__(self, ep: Endpoint, key: bytes) -> None:
-        """Errors: AddressError if the bytes are not a key, or not of this endpoint's peer."""
+        """Errors: AddressError if the bytes are not a key, or not of this endpoint's peer; TypeError if `ep` is no endpoint."""
+        if not isinstance(ep, Endpoint):
+            raise TypeError("Remote takes an endpoint and a key of its peer, not %r" % (ep,))
         self.ep = ep
         self._key = ep.unpack_key(bytes(memoryview(key)))
 
     def __len__(self) -> int:
         return self._key.len
+
+    def __repr__(self) -> str:
+        return "<weft.rma.Remote: %d bytes over %r>" % (len(self), self.ep)
 
     def describe(self) -> dict[str, Any]:
         return self._key.describe()
@@ -50,14 +55,16 @@ class Remote:
         if request is not None:
             await self.ep.worker.complete(request)
 
-    async def atomic(self, what: str, operand: int, offset: int = 0, *, compare: int = 0, size: int = 8,
+    async def atomic(self, what: str, operand: int, offset: int = 0, *, compare: int | None = None, size: int = 8,
                      fetch: bool = True, deadline: float | None = None) -> int | None:
         """An atomic operation on the word of 4 or 8 bytes at `offset`: "add", "and", "or", "xor", "swap", or "cswap", which
-        stores the operand if the word equals `compare`. Gives the word before it; without `fetch` None."""
+        stores the operand if the word equals `compare`, which no other takes. Gives the word before it; without `fetch` None."""
         if what not in _WHAT:
             raise errors.InvalidParamError("atomic %r: not one of %s" % (what, ", ".join(_WHAT)))
-        operand, compare = operand.__index__() & _ALL_BITS, compare.__index__() & _ALL_BITS
-        result = self.ep.post_atomic(_WHAT[what], size, operand, compare, fetch,
+        if (what == "cswap") != (compare is not None):
+            raise errors.InvalidParamError("atomic %r %s `compare`" % (what, "needs" if compare is None else "takes no"))
+        expected = 0 if compare is None else compare.__index__() & _ALL_BITS
+        result = self.ep.post_atomic(_WHAT[what], size, operand.__index__() & _ALL_BITS, expected, fetch,
                                      self._key.base + offset, self._key, _milliseconds(deadline))
         if isinstance(result, _core.Request):
             return await self.ep.worker.complete(result)

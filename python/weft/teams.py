@@ -246,15 +246,18 @@ class Team:
                 if not is_interrupted:
                     raise raised
 
+    def _check_rank(self, name: str, rank: int) -> None:
+        if not 0 <= rank < self.size:
+            raise errors.InvalidParamError("%s %d is not below %d" % (name, rank, self.size))
+
     async def _post(self, kind: str, src: Any, dst: Any, count: int, type: int, *, op: str | Reduction = "sum", root: int = 0,
                     counts: Any = (None, None, None, None), in_place: bool = False, deadline: float | None = None,
                     flags: int = 0, graph: Any = None) -> None:
         if graph is None:
             self._one_each(*counts)
         counts = tuple(None if numbers is None else tuple(numbers) for numbers in counts)
+        self._check_rank("root", root)
         if self._members is not None:
-            if not 0 <= root < self.size:
-                raise errors.InvalidParamError("root %d is not below %d" % (root, self.size))
             root = self._members[root]
         reduction = self._reduction_of(op, type, src)
         rest = (root, src, dst, count, counts, in_place, self._tagged, graph)
@@ -549,6 +552,7 @@ class Team:
     def endpoint(self, rank: int) -> Endpoint:
         """This side's endpoint to a member, for send_tag, am, streams and remote memory. What the member receives of it comes
         over an endpoint of its own: receive with Worker.recv. It ends with the team. Errors: InvalidParamError."""
+        self._check_rank("rank", rank)
         ep = self._endpoints.get(rank)
         if ep is None:
             ep = self._endpoints[rank] = self._core.endpoint(rank)

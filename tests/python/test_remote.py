@@ -47,6 +47,21 @@ class OneSided(Case):
                     await release(region)
                 self.assertEqual(backing[100:107], b"written")
 
+    async def test_a_comparison_is_of_cswap_and_of_nothing_else(self):
+        async with pair() as (client, server):
+            region = server.worker.alloc(64)
+            remote = Remote(client, region.key())
+            with self.assertRaisesRegex(weft.InvalidParamError, "'cswap' needs `compare`"):
+                await remote.atomic("cswap", 1)
+            with self.assertRaisesRegex(weft.InvalidParamError, "'add' takes no `compare`"):
+                await remote.atomic("add", 1, compare=0)
+            self.assertEqual(await remote.atomic("cswap", 1, compare=0), 0)
+
+    async def test_a_remote_is_of_an_endpoint(self):
+        async with pair() as (_, server):
+            with self.assertRaisesRegex(TypeError, "takes an endpoint"):
+                Remote(server.worker, server.worker.alloc(64).key())
+
     async def test_an_offset_is_a_number_and_no_remainder_of_one(self):
         async with pair() as (client, server):
             region = server.worker.alloc(64)
