@@ -5,6 +5,12 @@ static uint64_t bytes_of(const struct coll_shape *shape) {
     return shape->count * shape->width;
 }
 
+/* Whole elements, and no more than there are. */
+static uint64_t segment_of(const struct coll_shape *shape) {
+    uint64_t bytes = bytes_of(shape), segment = shape->segment - shape->segment % shape->width;
+    return bytes < segment ? bytes : segment;
+}
+
 /* From rank to rank, which keeps their order. */
 void weft__build_SCAN_linear(struct schedule *s) {
     const struct coll_shape *shape = &s->shape;
@@ -20,23 +26,41 @@ void weft__build_SCAN_linear(struct schedule *s) {
     if (rank + 1 < shape->size) weft__add_send(s, rank + 1, 0, AT(DST, 0), bytes, AFTER(ready));
 }
 
+/* Between the first and the last: what came is kept for the copy, and what goes on is beside it. */
+static void pass_on(struct schedule *s) {
+    enum { WINDOW = 4 };
+    const struct coll_shape *shape = &s->shape;
+    uint32_t rank = shape->rank, tag = 0, copied[WINDOW] = {0}, sent[WINDOW] = {0};
+    uint64_t bytes = bytes_of(shape), segment = segment_of(shape);
+    for (uint64_t at = 0; at < bytes; at += segment, tag++) {
+        uint64_t len = bytes - at < segment ? bytes - at : segment;
+        uint32_t slot = tag % WINDOW;
+        struct coll_ref before = AT(SCRATCH, slot * segment),
+                        sum = AT(SCRATCH, (WINDOW + slot) * segment);
+        uint32_t got = weft__add_recv(s, rank - 1, tag, before, len, AFTER(copied[slot]));
+        uint32_t ready = weft__add_reduce(s, sum, before, AT(SRC, at), len, AFTER(got, sent[slot]));
+        sent[slot] = weft__add_send(s, rank + 1, tag, sum, len, AFTER(ready));
+        copied[slot] = weft__add_copy(s, AT(DST, at), before, len, AFTER(got, ready));
+    }
+    s->scratch = 2 * WINDOW * segment;
+}
+
+/* The same, a segment at a time. The first sends its own, and the last takes what comes. */
 void weft__build_EXSCAN_linear(struct schedule *s) {
     const struct coll_shape *shape = &s->shape;
-    uint32_t rank = shape->rank, ready = 0;
-    uint64_t bytes = bytes_of(shape);
-    bool last = rank + 1 == shape->size;
-    if (rank == 0) {
-        weft__add_send(s, 1, 0, AT(SRC, 0), bytes, AFTER(0));
+    uint32_t rank = shape->rank, tag = 0;
+    uint64_t bytes = bytes_of(shape), segment = segment_of(shape);
+    if (rank > 0 && rank + 1 < shape->size) {
+        pass_on(s);
         return;
     }
-    uint32_t got = weft__add_recv(s, rank - 1, 0, AT(SCRATCH, 0), bytes, AFTER(0));
-    if (!last) {
-        ready =
-            weft__add_reduce(s, AT(SCRATCH, bytes), AT(SCRATCH, 0), AT(SRC, 0), bytes, AFTER(got));
-        weft__add_send(s, rank + 1, 0, AT(SCRATCH, bytes), bytes, AFTER(ready));
+    for (uint64_t at = 0; at < bytes; at += segment, tag++) {
+        uint64_t len = bytes - at < segment ? bytes - at : segment;
+        if (rank == 0)
+            weft__add_send(s, 1, tag, AT(SRC, at), len, AFTER(0));
+        else
+            weft__add_recv(s, rank - 1, tag, AT(DST, at), len, AFTER(0));
     }
-    weft__add_copy(s, AT(DST, 0), AT(SCRATCH, 0), bytes, AFTER(got, ready));
-    s->scratch = 2 * bytes;
 }
 
 /*
