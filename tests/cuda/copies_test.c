@@ -270,7 +270,7 @@ TEST(copies_of_many_contexts_wait_for_no_other_stream) {
     enum { CONTEXTS = 100 };
     char bytes[64] = "through a stream of its own", back[64] = "";
     void *mine = gpu.context, *stream = NULL;
-    int go;
+    int go = 0;
     load();
     const unsigned *streams = dlsym(RTLD_DEFAULT, "double_streams");
     if (!streams) SKIP("only the double of the CUDA driver fails at will");
