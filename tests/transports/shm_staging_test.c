@@ -26,13 +26,14 @@ static void count(struct end *end, uint8_t id, const void *data, size_t len) {
     ++*(size_t *)end->arg;
 }
 
+/* `staging` NULL: by default. */
 static void fan_open_with(struct fan *f, const char *rings, const char *staging,
                           const char *close_timeout) {
     memset(f, 0, sizeof *f);
     memset(bytes, 5, sizeof bytes);
     weft_setting_t settings[] = {
-        {"shm.rings", rings}, {"shm.staging", staging}, {"close.timeout", close_timeout}};
-    pair_open_with(&f->p[0], &weft__transport_shm, 0, settings, 3);
+        {"shm.rings", rings}, {"close.timeout", close_timeout}, {"shm.staging", staging}};
+    pair_open_with(&f->p[0], &weft__transport_shm, 0, settings, staging ? 3 : 2);
     for (int i = 0; i < N_LANES; i++) {
         struct pair *p = &f->p[i];
         if (i) {
@@ -121,6 +122,21 @@ TEST_WAYS(messages_to_some_that_take_nothing_hold_up_no_one_else) {
         goes(&f, 6, sizeof bytes, 50);
     }
     for (int i = 0; i < 5; i++) CHECK_EQ(f.came[i], 0);
+    all_returns(&f);
+    fan_close(&f);
+}
+
+/* With the memory that a worker has by default, a lane's own limit is what ends it. */
+TEST_WAYS(one_that_takes_nothing_holds_few_chunks_of_many) {
+    struct fan f;
+    fan_open(&f, rings, NULL);
+    const struct shm_staging *staging = &sender(&f)->staging;
+    for (int i = 0; i < N_LANES - 1; i++) {
+        CHECK(fill(&f, i, sizeof bytes) > 0);
+        CHECK_EQ(tx_of(&f, i)->n_chunks, SHM_CHUNKS_OF_LANE);
+        goes(&f, N_LANES - 1, sizeof bytes, 50);
+    }
+    CHECK(staging->n_free > staging->n_chunks / 2);
     all_returns(&f);
     fan_close(&f);
 }

@@ -69,9 +69,9 @@ static bool has_newest_in(const struct mail_tx *tx, int32_t chunk) {
 }
 
 /*
- * A receiver that takes nothing keeps each chunk in which a message to it lies. So a lane may have
- * messages in one chunk more only if more than twice as many as it has are left: the free ones, and
- * the open one if that has room or is empty.
+ * A receiver that takes nothing keeps each chunk in which a message to it lies. So a lane has
+ * messages in few chunks, and in one more only if more than twice as many as it has are left: the
+ * free ones, and the open one if that has room or is empty.
  */
 static bool may_hold_more(const struct shm_lane *lane, size_t len) {
     const struct shm_staging *staging = &shm_iface(lane)->staging;
@@ -80,7 +80,7 @@ static bool may_hold_more(const struct shm_lane *lane, size_t len) {
     if (staging->open_chunk >= 0 &&
         (fits_open_chunk(staging, len) || staging->users[staging->open_chunk] == 0))
         left++;
-    return tx->n_chunks < UINT8_MAX && 2 * (uint32_t)tx->n_chunks < left;
+    return tx->n_chunks < SHM_CHUNKS_OF_LANE && 2 * (uint32_t)tx->n_chunks < left;
 }
 
 static int32_t refuse(struct shm_iface *iface) {

@@ -13,7 +13,8 @@ enum {
     SHM_ZCOPY = 256 * 1024,
     SHM_ZCOPY_HEADER = 512,
     SHM_CHUNK = SHM_ZCOPY + SHM_ZCOPY_HEADER,
-    SHM_CHUNKS_IN_TURN = 4 /* chunks in use over and over while no more are needed */
+    SHM_CHUNKS_IN_TURN = 4, /* chunks in use over and over while no more are needed */
+    SHM_CHUNKS_OF_LANE = 5  /* chunks in which a lane has messages, at most */
 };
 
 struct shm_staging {
