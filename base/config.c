@@ -111,9 +111,12 @@ static weft_status_t set_setting(weft_context_t *context, size_t index, const ch
     struct setting_value *setting = &context->setting[index];
     const struct setting_row *row = &table[index];
     uint64_t number;
-    if (!parse(row->type, text, &number))
-        return weft__fail(WEFT_ERR_INVALID_PARAM, "%s is \"%s\", not %s", row->name, text,
-                          expected(row->type));
+    if (!parse(row->type, text, &number)) {
+        bool has_unit = row->type == TYPE_U64 && *row->unit;
+        return weft__fail(WEFT_ERR_INVALID_PARAM, "%s is \"%s\", not %s%s%s%s", row->name, text,
+                          expected(row->type), has_unit ? " (" : "", has_unit ? row->unit : "",
+                          has_unit ? ")" : "");
+    }
     if (!in_range(row, number))
         return weft__fail(WEFT_ERR_INVALID_PARAM, "%s is \"%s\", outside its range %s", row->name,
                           text, row->range);
@@ -137,7 +140,8 @@ static size_t find_setting(const char *name) {
     return i;
 }
 
-/* Levenshtein's distance, by one row of its matrix. */
+/* Levenshtein's distance, by one row of its matrix. The case of `a` does not count: names are in
+ * lower case. */
 static unsigned distance(const char *a, const char *b) {
     unsigned row[MOST_NAME + 1];
     size_t n = strnlen(b, MOST_NAME);
@@ -145,7 +149,7 @@ static unsigned distance(const char *a, const char *b) {
     for (; *a; a++) {
         unsigned diagonal = row[0]++;
         for (size_t j = 1; j <= n; j++) {
-            unsigned best = diagonal + (*a != b[j - 1]);
+            unsigned best = diagonal + (tolower((unsigned char)*a) != b[j - 1]);
             if (row[j] + 1 < best) best = row[j] + 1;
             if (row[j - 1] + 1 < best) best = row[j - 1] + 1;
             diagonal = row[j];
@@ -155,9 +159,11 @@ static unsigned distance(const char *a, const char *b) {
     return row[n];
 }
 
-/* What may have been meant: at most a third of its characters differ. Otherwise NULL. */
+/* What may have been meant: at most a third of its characters differ. Otherwise NULL. A name may
+ * be written as that of its environment variable. */
 static const char *nearest(const char *name) {
     size_t best = 0;
+    if (!strncasecmp(name, "WEFT_", 5)) name += 5;
     for (size_t i = 1; i < N_SETTINGS; i++)
         if (distance(name, table[i].name) < distance(name, table[best].name)) best = i;
     return distance(name, table[best].name) <= strlen(name) / 3 ? table[best].name : NULL;
@@ -175,11 +181,21 @@ static weft_status_t take_known(weft_context_t *context, const char *name, const
     return index < N_SETTINGS ? set_setting(context, index, value, origin) : WEFT_OK;
 }
 
+/* A setting's name as its source writes it: WEFT_TCP_BIND, or tcp.bind. */
+static void spell(const char *name, weft_origin_t origin, char *text, size_t size) {
+    bool is_variable = origin == WEFT_ORIGIN_ENVIRONMENT;
+    snprintf(text, size, "%s%s", is_variable ? "WEFT_" : "", name);
+    for (char *at = text; is_variable && *at; at++)
+        *at = *at == '.' ? '_' : (char)toupper((unsigned char)*at);
+}
+
 static weft_status_t warn_unknown(weft_context_t *context, const char *name, const char *shown,
                                   const char *value, weft_origin_t origin) {
     if (find_setting(name) < N_SETTINGS) return WEFT_OK;
-    const char *meant = nearest(name);
-    if (meant)
+    const char *near = nearest(name);
+    char meant[MOST_NAME + 6];
+    if (near) spell(near, origin, meant, sizeof meant);
+    if (near)
         weft__log(context, WEFT_LOG_WARN, "config", "unknown setting %s; did you mean %s?", shown,
                   meant);
     else

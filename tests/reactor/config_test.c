@@ -105,12 +105,32 @@ TEST(unknown_names_warn_with_the_nearest) {
     CHECK_EQ(create(&mine, 1, path), WEFT_OK);
     CHECK_EQ(n_lines, 3);
     CHECK(logged("unknown setting tpc.bind; did you mean tcp.bind?"));
-    CHECK(logged("unknown setting WEFT_SHM_RNG; did you mean shm.ring?"));
+    CHECK(logged("unknown setting WEFT_SHM_RNG; did you mean WEFT_SHM_RING?"));
     CHECK(logged("unknown setting conect.timeout; did you mean connect.timeout?"));
     weft_context_destroy(context);
     unsetenv("WEFT_SHM_RNG"), unsetenv("WEFT_RUN_RANK");
     unsetenv("WEFT_STORE"), unsetenv("WEFT_RANK");
     unlink(path);
+}
+
+TEST(a_name_in_the_form_of_a_variable_or_in_upper_case_suggests_the_setting) {
+    char path[64];
+    write_file(path, "TCP.BUFFER = 64k\n");
+    weft_setting_t mine = {"WEFT_TCP_KEY_FILE", "/k"};
+    CHECK_EQ(create(&mine, 1, path), WEFT_OK);
+    CHECK_EQ(n_lines, 2);
+    CHECK(logged("unknown setting TCP.BUFFER; did you mean tcp.buffer?"));
+    CHECK(logged("unknown setting WEFT_TCP_KEY_FILE; did you mean tcp.key_file?"));
+    weft_context_destroy(context);
+    unlink(path);
+}
+
+TEST(a_number_that_does_not_parse_is_refused_with_its_unit) {
+    char text[1024];
+    weft_setting_t mine = {"worker.spin", "50us"};
+    CHECK_EQ(create(&mine, 1, "/dev/null"), WEFT_ERR_INVALID_PARAM);
+    weft_status_describe(WEFT_ERR_INVALID_PARAM, text, sizeof text);
+    CHECK(strstr(text, "worker.spin is \"50us\", not a number (ns)\n"));
 }
 
 TEST(a_name_that_is_like_no_other_suggests_none) {
