@@ -225,14 +225,21 @@ static weft_status_t fail_unopened(const struct weft_worker *worker, const char 
     return weft__fail_in(WEFT_ERR_UNSUPPORTED, "none of '%s' could be opened", list);
 }
 
+static weft_status_t unknown_transport(const char *name, int len) {
+    char known[128] = "";
+    size_t used = 0;
+    for (const struct transport *const *t = weft__transports; *t && used < sizeof known; t++)
+        used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", used ? ", " : "",
+                                 (*t)->name);
+    return weft__fail(WEFT_ERR_INVALID_PARAM, "there is no transport '%.*s'; this build has %s",
+                      len, name, known);
+}
+
 static weft_status_t open_ifaces(struct weft_worker *worker, const char *list) {
     for (const char *at = list; *at;) {
         size_t len = strcspn(at, ", ");
         const struct transport *transport = find_transport(at, len);
-        if (len && !transport)
-            return weft__fail(WEFT_ERR_INVALID_PARAM,
-                              "there is no transport '%.*s'; weft-info lists those there are",
-                              (int)len, at);
+        if (len && !transport) return unknown_transport(at, (int)len);
         if (len && worker->n_ifaces < WORKER_IFACES) (void)open_iface(worker, transport);
         at += len;
         at += strspn(at, ", ");

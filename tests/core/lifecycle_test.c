@@ -402,9 +402,12 @@ TEST(addresses_that_are_none_are_refused) {
 TEST(a_worker_lives_once_and_the_context_outlives_it) {
     weft_context_t *context;
     weft_worker_t *worker;
+    char text[512];
     CHECK_EQ(weft_context_create(NULL, &context), 0);
     CHECK_EQ(weft_worker_create(context, &(weft_worker_params_t){.transports = "warp"}, &worker),
              WEFT_ERR_INVALID_PARAM);
+    weft_status_describe(WEFT_ERR_INVALID_PARAM, text, sizeof text);
+    CHECK(strstr(text, "there is no transport 'warp'; this build has self, shm, tcp"));
     CHECK_EQ(weft_worker_create(NULL, NULL, &worker), WEFT_ERR_INVALID_PARAM);
     CHECK_EQ(weft_worker_create(context, NULL, &worker), 0);
     CHECK_EQ(weft_context_destroy(context), WEFT_ERR_BUSY);
