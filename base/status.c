@@ -68,11 +68,12 @@ static const struct status_text errors[] = {
           "Receive more often, or raise the setting that limits it (tag.unexpected_bytes, "
           "stream.window, "
           "rma.max_served, shm.max_grants)."),
-    ERROR(
-        AUTH, "The peer could not prove that it holds the key.",
-        "Both sides need the same key file (tcp.key_file). The default one differs between users."),
-    ERROR(INSECURE, "Binding beyond this machine needs a cluster key.",
-          "Set tcp.key_file, or set tcp.insecure = yes (for RDMA: rdma.insecure = yes)."),
+    ERROR(AUTH, "A peer could not prove that it holds the key, or the key file cannot be used.",
+          "Both sides need the same key file (tcp.key_file), which only its user may read. The "
+          "default one differs between users."),
+    ERROR(INSECURE, "Binding there is refused, because others could connect.",
+          "Beyond this machine: set tcp.key_file, or tcp.insecure = yes (for RDMA: rdma.insecure = "
+          "yes). For shm: use a directory of this user alone."),
     ERROR(FORKED, "The object belongs to the parent of this forked process.",
           "Create a context and a worker of its own in the child."),
     ERROR(

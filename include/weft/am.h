@@ -80,9 +80,9 @@ enum {
  *
  * A large message also ends as
  * - REJECTED: the receiver's handler did not fetch the payload;
- * - CANCELLED: the receiver cancelled its receive, or its deadline passed, while it read the
- *   sender's memory directly. If it had requested the bytes as messages instead, they are sent and
- *   the send is OK.
+ * - CANCELLED: the receiver cancelled its receive, its deadline passed, or its worker closed, while
+ *   it read the sender's memory directly. If it had requested the bytes as messages instead, they
+ *   are sent and the send is OK.
  *
  * Queued messages to a peer that does not read are limited by the program only. It counts the
  * operations in progress, or asks before each message whether it would be queued

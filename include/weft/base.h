@@ -75,8 +75,8 @@ typedef enum weft_status {
     WEFT_ERR_TRUNCATED = -16,    /* the message is longer than its buffer */
     WEFT_ERR_TOO_BIG = -17,      /* beyond a limit of the library or of the configuration */
     WEFT_ERR_QUOTA = -18,        /* the peer exceeded its quota */
-    WEFT_ERR_AUTH = -19,         /* the peer could not prove that it holds the key */
-    WEFT_ERR_INSECURE = -20,     /* binding there needs a cluster key */
+    WEFT_ERR_AUTH = -19,         /* the peer has not proved its key, or the key file is unfit */
+    WEFT_ERR_INSECURE = -20,     /* binding there needs a key, or a directory of this user */
     WEFT_ERR_FORKED = -21,       /* the object belongs to the parent of this forked process */
     WEFT_ERR_WRONG_THREAD = -22, /* the calling thread does not own the worker */
     WEFT_ERR_IO = -23,           /* a system call failed; the causes and the log name its error */

@@ -99,7 +99,8 @@ typedef struct weft_ep_params {
  *
  * Errors, without an endpoint: INVALID_PARAM; ADDRESS if the URI is malformed; UNSUPPORTED if the
  * worker has not opened that transport; REFUSED if no listener of this user has the shm name (the
- * causes name the directories searched); CLOSED if the worker is closing; NO_MEMORY; NO_FDS.
+ * causes name the directories searched); CLOSED if the worker is closing; NO_MEMORY; NO_FDS; for
+ * tcp NOT_FOUND or AUTH if the key file cannot be used (weft_listen).
  */
 #define weft_connect(...) weft_connect_sized(sizeof(weft_ep_params_t), __VA_ARGS__)
 WEFT_API weft_status_t weft_connect_sized(size_t params_size, weft_worker_t *worker,
@@ -298,10 +299,13 @@ typedef struct weft_listen_params {
  * An endpoint that is not closed stays until its worker is closed.
  *
  * Errors: INSECURE without a cluster key, for a tcp interface other than loopback and for every
- * rdma interface, unless tcp.insecure or rdma.insecure is set; EXISTS if the address is in use;
- * UNREACHABLE if no interface of this host has it; UNSUPPORTED if the worker has not opened that
- * transport; ADDRESS as of weft_connect; CLOSED if the worker is closing; NO_FDS; IO, for example
- * if this user may not listen there.
+ * rdma interface, unless tcp.insecure or rdma.insecure is set, and for a directory of shm that is
+ * not this user's alone; EXISTS if the address is in use; UNREACHABLE if no interface of this host
+ * has it; UNSUPPORTED if the worker has not opened that transport; ADDRESS as of weft_connect;
+ * CLOSED if the worker is closing; NO_FDS; IO, for example if this user may not listen there.
+ *
+ * Errors of the key file, for tcp: NOT_FOUND if tcp.key_file names none; AUTH if other users may
+ * read or write it, or if its content is no key (docs/wire.md).
  */
 #define weft_listen(...) weft_listen_sized(sizeof(weft_listen_params_t), __VA_ARGS__)
 WEFT_API weft_status_t weft_listen_sized(size_t params_size, weft_worker_t *worker, const char *uri,

@@ -271,8 +271,9 @@ WEFT_API uint64_t weft_worker_now(weft_worker_t *worker);
 /*
  * Writes the worker's address. Another process passes these bytes to weft_connect_address; no
  * listener is needed. `*len_p` holds the size of `buf` and receives the length. The first call
- * opens what peers need to reach the worker. Errors: TRUNCATED if `buf` is too small; 256 bytes
- * always suffice.
+ * opens what peers need to reach the worker. A transport where that fails is left out, and the log
+ * has a warning that says why (a wrong tcp.bind, a key file that cannot be used). Errors: TRUNCATED
+ * if `buf` is too small; 256 bytes always suffice.
  */
 WEFT_API weft_status_t weft_worker_address(weft_worker_t *worker, void *buf, size_t *len_p);
 

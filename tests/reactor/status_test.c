@@ -40,6 +40,13 @@ TEST(hints_of_resources_name_what_helps) {
     }
 }
 
+/* A listener of shm is refused for its directory, and one of tcp for its key file. */
+TEST(texts_of_a_refused_place_are_true_of_each_transport) {
+    CHECK(!strstr(weft_status_sentence(WEFT_ERR_INSECURE), "key"));
+    CHECK(strstr(weft_status_hint(WEFT_ERR_INSECURE), "For shm: use a directory"));
+    CHECK(strstr(weft_status_sentence(WEFT_ERR_AUTH), "or the key file cannot be used"));
+}
+
 TEST(description_names_the_causes_outermost_first) {
     char text[1024];
     CHECK_EQ(weft__fail(WEFT_ERR_REFUSED, "connect: errno %d", 111), WEFT_ERR_REFUSED);
