@@ -83,6 +83,24 @@ test_an_output_folder_with_a_space_is_refused() {
     expect folders "$(ls "$scratch/trees")" a
 }
 
+test_uninstall_removes_what_install_made_and_nothing_else() {
+    tree "$scratch/trees/all"
+    local tree=$scratch/trees/all to=$scratch/trees/root
+    called "$tree/tools/install" "$to"
+    expect code "$code" 0
+    has there "$(find "$to" -type f)" 'weft\.pc'
+    : >"$to/lib/libother.so" && : >"$to/bin/weft-else" && : >"$to/include/other.h"
+    called "$tree/tools/install" --uninstall "$to" -j 2
+    expect "code with a setting" "$code" 2
+    called "$tree/tools/install" --uninstall "$to"
+    expect "code: $(cat "$scratch/err")" "$code" 0
+    expect "asked of make" "$(cat "$scratch/asked")" ""
+    expect left "$(cd "$to" && find . ! -type d | sort | tr '\n' ' ')" "./bin/weft-else ./include/other.h ./lib/libother.so "
+    called "$tree/tools/install" --uninstall "$to"
+    expect "code without it" "$code" 2
+    has why "$(cat "$scratch/err")" "^install: Weft is not in "
+}
+
 # It may be there from an earlier run; what is asked for wrongly installs nothing of it.
 test_install_refuses_what_it_does_not_know() {
     local tree=$scratch/trees/a arguments
