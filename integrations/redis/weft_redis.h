@@ -57,9 +57,10 @@ weft_status_t weft_redis_delete_wait(weft_redis_t *redis, const void *key, size_
 
 /*
  * A lease of a value lets the client read it one-sidedly, without the server's processor where the
- * transport can. The lease ends when the key changes, expires or is deleted, and when the server
- * needs the place: a read then ends as REVOKED, and the client leases again. A read that is under
- * way at the change may still return the old value. Both forms drive the worker as those above.
+ * transport can. The lease ends when the server changes the key, deletes it (also since it has
+ * expired), or needs the place: a read then ends as REVOKED, and the client leases again. A read
+ * that is under way at the change may still return the old value. Both forms drive the worker as
+ * those above.
  *
  * A lease is read while its client is open. It may be released after that, before the worker is
  * closed.

@@ -449,6 +449,48 @@ ask() { echo "${@:2}" >&$((20 + $1)); }
 said() { cat "$folder/from$1"; }
 watched() { readlink /proc/$server/fd/* | grep -c eventpoll; }
 
+# what_follows N: what the ordinary client has got since it asked, up to the answer to an ECHO.
+what_follows() {
+    ask "$1" echo end
+    wait_for eval "said $1 | grep -qx end"
+    said "$1" | paste -sd,
+}
+# A key that is watched or tracked changes by a client of the module as by an ordinary one.
+test_ordinary_clients_notice_what_a_client_sets() {
+    begin
+    redis set a 1 >/dev/null
+    connect_client 1 && ask 1 watch a && ask 1 multi
+    connect_client 2 && ask 2 watch a && ask 2 multi
+    for n in 1 2; do wait_for eval "[ \$(said $n | grep -cx OK) = 2 ]"; done
+    expect get "$(weft get a)" 1
+    ask 1 get a && ask 1 exec
+    expect "after a GET" "$(what_follows 1)" OK,OK,QUEUED,1,end
+    expect set "$(weft set a 2)" WEFT_OK
+    ask 2 get a && ask 2 exec
+    expect "after a SET" "$(what_follows 2)" OK,OK,QUEUED,,end
+    mkfifo "$folder/tracked"
+    redis --show-pushes yes <"$folder/tracked" >"$folder/pushed" &
+    exec 23>"$folder/tracked"
+    printf 'hello 3\nclient tracking on\nget a\n' >&23
+    wait_for grep -qx 2 "$folder/pushed"
+    expect set "$(weft set a 3)" WEFT_OK
+    wait_for eval 'echo ping >&23; grep -A1 invalidate "$folder/pushed" | grep -qx a'
+}
+
+# Its place in shared memory was left as it was when it was killed.
+test_a_server_that_was_killed_serves_at_its_address_again() {
+    begin
+    weft traffic 100 >"$scratch/traffic" 2>&1 &
+    client=$!
+    wait_for eval 'redis weft.info | grep -qE "requests:[1-9][0-9]+"'
+    kill -9 $server
+    wait $client && fail "the client goes on"
+    has client "$(cat "$scratch/traffic")" 'WEFT_ERR_PEER_(CLOSED|FAILED)|WEFT_ERR_CLOSED'
+    begin "$uri"
+    expect set "$(weft set a again)$(weft get a)" WEFT_OKagain
+    has traffic "$(weft traffic 1)" '^[0-9]+ values$'
+}
+
 # Its worker ends later, in the server's loop, and its descriptors' numbers go to the next clients.
 test_ordinary_clients_are_served_after_a_refused_unload() {
     begin tcp://127.0.0.1:0
