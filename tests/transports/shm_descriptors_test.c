@@ -8,6 +8,7 @@
 #include <sys/syscall.h>
 #include <tests/support/scarce_descriptors.h>
 #include <transports/shm/lane/shm.h>
+#include <transports/shm/memory/directory.h>
 
 static uint64_t violations(const struct pair *p) {
     return weft__count(p->reactor_a)->violations + weft__count(p->reactor_b)->violations;
@@ -37,6 +38,18 @@ TEST(a_key_whose_memory_cannot_be_had_goes_by_messages_and_its_lane_lives) {
     CHECK_EQ(violations(&p), 0);
     pair_close(&p);
     target_close(&t);
+}
+
+TEST(a_boot_id_that_cannot_be_read_for_want_of_descriptors_is_no_missing_one) {
+    char text[512];
+    uint8_t host[16];
+    descriptors_leave(0);
+    weft_status_t status = weft__shm_host(host);
+    descriptors_give_back();
+    CHECK_EQ(status, WEFT_ERR_NO_FDS);
+    weft_status_describe(status, text, sizeof text);
+    CHECK(strstr(text, "the boot id: Too many open files"));
+    CHECK_EQ(weft__shm_host(host), WEFT_OK);
 }
 
 static void b_turns(struct pair *p, const struct end *b) {

@@ -118,7 +118,9 @@ weft_status_t weft__shm_path(const char *directory, const char *name, char path[
 weft_status_t weft__shm_host(uint8_t host[16]) {
     char text[HOST_BOOT_ROOM];
     unsigned filled = 0;
-    weft__host_boot(text);
+    errno = 0;
+    if (!weft__host_boot(text) && weft__lacks_room(weft__file_status(errno)))
+        return weft__fail(weft__file_status(errno), "shm: the boot id: %s", strerror(errno));
     for (const char *at = text; filled < 32 && *at; at++) {
         const char *digits = "0123456789abcdef", *digit = strchr(digits, *at);
         if (!digit) continue;
