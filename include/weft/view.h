@@ -138,7 +138,8 @@ WEFT_API weft_status_t weft_view_mpi_comm(const weft_view_t *view, void *comm_p,
  * The new view holds a reference of `view`, and uses its worker and its engine.
  *
  * Returns WEFT_OK; on_ready reports the outcome. A part that it brings with an error must still be
- * released. Errors: BUSY before `view` is ready, and those of collectives (weft/collective.h).
+ * released. Errors: BUSY before `view` is ready, and once its last reference is released, also in
+ * a finalizer; and those of collectives (weft/collective.h).
  */
 typedef struct weft_view_split_params {
     uint32_t colour, key;
@@ -171,7 +172,8 @@ typedef struct weft_finalizer weft_finalizer_t;
 /*
  * Ends something before the view's engine ends. Returns WEFT_OK or an error; or WEFT_IN_PROGRESS,
  * and then calls weft_finalizer_complete once, on the worker's thread. It may push others, which
- * run next. It may use the view.
+ * run next. It may use the view, except to split it. The view ends after the last finalizer,
+ * whatever a finalizer retains.
  */
 typedef weft_status_t (*weft_finalizer_fn)(weft_finalizer_t *finalizer, void *arg);
 

@@ -224,6 +224,13 @@ static struct part *new_part(weft_view_t *view, const weft_view_split_params_t *
     return part;
 }
 
+/* A finalizer may use the view, but a part would hold what is about to end. */
+static weft_status_t check_splittable(const weft_view_t *view) {
+    if (view_is_releasing(&view->core.fsm))
+        return weft__fail(WEFT_ERR_BUSY, "the view is being released");
+    return weft__view_usable(view);
+}
+
 weft_status_t weft_view_split_sized(size_t params_size, weft_view_t *view,
                                     const weft_view_split_params_t *params) {
     weft_view_split_params_t known;
@@ -231,7 +238,7 @@ weft_status_t weft_view_split_sized(size_t params_size, weft_view_t *view,
     if (!params) REFUSE("params", "NULL");
     weft_status_t st = weft__worker_check(view->worker);
     if (st == WEFT_OK) st = weft__params_read(&known, sizeof known, params, params_size);
-    if (st == WEFT_OK) st = weft__view_usable(view);
+    if (st == WEFT_OK) st = check_splittable(view);
     if (st < 0) return st;
     struct part *part = new_part(view, &known);
     if (!part) return WEFT_ERR_NO_MEMORY;
@@ -287,7 +294,7 @@ weft_status_t weft_view_partition_wait(weft_view_t *view, weft_partition_t by,
     if (!part_p) REFUSE("part_p", "NULL");
     if ((unsigned)by > WEFT_BY_GPU) REFUSE("by", "unknown");
     weft_status_t st = weft__worker_check(view->worker);
-    if (st == WEFT_OK) st = weft__view_usable(view);
+    if (st == WEFT_OK) st = check_splittable(view);
     if (st < 0) return st;
     uint64_t mine = shared_id(weft_view_mine(view), by);
     uint64_t *all = weft__alloc(view, weft_view_size(view) * sizeof *all, "what is shared");

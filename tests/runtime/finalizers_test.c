@@ -191,3 +191,25 @@ TEST(a_finalizer_may_use_the_view) {
     CHECK_EQ(weft_view_release_wait(view), WEFT_OK);
     CHECK_EQ(strcmp(log, "u"), 0);
 }
+
+static void part_ready(weft_view_t *part, weft_status_t status, void *arg) {
+    (void)part, (void)status, (void)arg;
+    CHECK(!"a part of a view that ends");
+}
+
+static weft_status_t split_view(weft_finalizer_t *finalizer, void *arg) {
+    weft_view_split_params_t params = {.on_ready = part_ready};
+    (void)finalizer;
+    CHECK_EQ(weft_view_split(arg, &params), WEFT_ERR_BUSY);
+    weft_view_retain(arg); /* it does not keep the view */
+    CHECK_EQ(weft_view_release(arg, NULL), WEFT_ERR_BUSY);
+    strcat(log, "s");
+    return WEFT_OK;
+}
+
+TEST(a_finalizer_makes_no_part_that_would_outlive_the_view) {
+    weft_view_t *view = view_of_one(NULL);
+    CHECK_EQ(weft_view_push_finalizer(view, split_view, view, NULL, NULL), WEFT_OK);
+    CHECK_EQ(weft_view_release_wait(view), WEFT_OK);
+    CHECK_EQ(strcmp(log, "s"), 0);
+}
