@@ -42,8 +42,9 @@ typedef struct weft_logger_params {
  * Creates a logger. The null view has one process. `params` may be NULL: the program's logger to
  * standard output. The logger does not need the view afterwards.
  *
- * Errors: INVALID_PARAM; IO if the file cannot be opened, or there is no standard output; NOT_FOUND
- * if there is no journald; NO_FDS.
+ * Errors: INVALID_PARAM, also in a process that would write nothing. Where the process writes: IO
+ * if the file cannot be opened, or there is no standard output; NOT_FOUND if there is no journald;
+ * NO_FDS.
  */
 #define weft_logger_create(...) weft_logger_create_sized(sizeof(weft_logger_params_t), __VA_ARGS__)
 WEFT_API weft_status_t weft_logger_create_sized(size_t params_size, const weft_view_t *view,

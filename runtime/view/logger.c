@@ -40,7 +40,6 @@ static weft_status_t open_stdout(weft_logger_t *logger) {
 }
 
 static weft_status_t open_file(weft_logger_t *logger, const char *path) {
-    if (!path) REFUSE("params->path", "NULL");
     logger->fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
     if (logger->fd < 0)
         return weft__fail(weft__file_status(errno), "%s: %s", path, strerror(errno));
@@ -56,16 +55,23 @@ static weft_status_t open_journald(weft_logger_t *logger) {
     return weft__fail(WEFT_ERR_NOT_FOUND, "%s: %s", at.sun_path, strerror(errno));
 }
 
+/* Of a process that writes nothing too: the same call is refused in all processes or in none. */
+static weft_status_t check_sink(const weft_logger_params_t *params) {
+    if (params->scope == WEFT_LOGGER_NULL) return WEFT_OK;
+    if (params->sink > WEFT_LOGGER_JOURNALD) REFUSE("params->sink", "not a sink");
+    if (params->sink == WEFT_LOGGER_FILE && !params->path) REFUSE("params->path", "NULL");
+    if (params->sink == WEFT_LOGGER_FN && !params->fn) REFUSE("params->fn", "NULL");
+    return WEFT_OK;
+}
+
 static weft_status_t open_sink(weft_logger_t *logger, const weft_logger_params_t *params) {
     switch (params->sink) {
     case WEFT_LOGGER_STDOUT: return open_stdout(logger);
     case WEFT_LOGGER_FILE: return open_file(logger, params->path);
-    case WEFT_LOGGER_FN:
-        if (!params->fn) REFUSE("params->fn", "NULL");
-        return WEFT_OK;
+    case WEFT_LOGGER_FN: return WEFT_OK;
     case WEFT_LOGGER_JOURNALD: return open_journald(logger);
     }
-    REFUSE("params->sink", "not a sink");
+    return WEFT_OK; /* check_sink refuses others */
 }
 
 static void write_whole(int fd, const char *line, size_t len) {
@@ -125,6 +131,8 @@ weft_status_t weft_logger_create_sized(size_t params_size, const weft_view_t *vi
     if (known.scope == WEFT_LOGGER_PROGRAM && known.speaker >= size)
         REFUSE("params->speaker", "not a rank of the view");
     if (known.level > WEFT_LOG_TRACE) REFUSE("params->level", "not a level");
+    st = check_sink(&known);
+    if (st < 0) return st;
     weft_logger_t *logger = weft__new(NULL, weft_logger_t);
     if (!logger) return WEFT_ERR_NO_MEMORY;
     logger->sink = known.sink;

@@ -1,5 +1,6 @@
 /* Loggers: who writes, what is dropped, and that lines are whole. */
 #include "../harness.h"
+#include "view_processes.h"
 #include <fcntl.h>
 #include <limits.h>
 #include <sched.h>
@@ -209,4 +210,19 @@ TEST(errors_of_a_logger_are_named) {
     CHECK(strstr(why, "params->fn") != NULL);
     CHECK_EQ(weft_logger_create(NULL, &no_file, &logger), WEFT_ERR_IO);
     CHECK_EQ(weft_logger_create(NULL, NULL, NULL), WEFT_ERR_INVALID_PARAM);
+}
+
+static void refuse_at(const char *store, uint32_t rank, uint32_t n) {
+    weft_view_t *view = join(store, rank, n);
+    weft_logger_t *logger;
+    weft_logger_params_t no_path = {.sink = WEFT_LOGGER_FILE}, no_fn = {.sink = WEFT_LOGGER_FN};
+    weft_logger_params_t no_sink = {.sink = WEFT_LOGGER_JOURNALD + 1};
+    CHECK_EQ(weft_logger_create(view, &no_path, &logger), WEFT_ERR_INVALID_PARAM);
+    CHECK_EQ(weft_logger_create(view, &no_fn, &logger), WEFT_ERR_INVALID_PARAM);
+    CHECK_EQ(weft_logger_create(view, &no_sink, &logger), WEFT_ERR_INVALID_PARAM);
+    CHECK_EQ(weft_view_release_wait(view), WEFT_OK);
+}
+
+TEST(parameters_are_refused_by_the_processes_that_write_nothing_too) {
+    in_processes(2, refuse_at);
 }
