@@ -200,7 +200,8 @@ WEFT_API weft_status_t weft_reduction_create(weft_team_t *team, weft_reduce_fn r
  * CLOSED, or what a member has met itself, such as NO_MEMORY, NO_FDS, PROTOCOL and IO (of a
  * device). After such an error the team has failed and refuses further collectives with that
  * status. An error of a layout's own function is that member's alone. Buffers are borrowed until
- * completion.
+ * completion. `src` and `dst` lie apart, or are in place as above. If they share a part of their
+ * memory only, that is not refused, and the result is undefined.
  *
  * A collective of a few bytes polls for the other members before the call returns, for 0.3 us at
  * most. It does so where each member of a host has a core of its own, and not within a callback. If
