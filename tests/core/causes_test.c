@@ -253,3 +253,31 @@ TEST(a_lane_switch_is_a_line_with_the_peer_and_the_new_lane) {
     CHECK(lines_with(WEFT_LOG_INFO, "messages to worker ") > 0);
     two_down(&t);
 }
+
+/* The endpoint has asked over a link that the other worker closed. It looks for another way. */
+TEST(an_endpoint_that_finds_no_other_way_to_a_worker_that_closes_reports_both) {
+    static const char *const transports[] = {"shm", "tcp"};
+    static const weft_status_t outcome[] = {WEFT_ERR_UNREACHABLE, WEFT_ERR_REFUSED};
+    static const char *const why[] = {"its socket cannot be seen from here", "Connection refused"};
+    for (int i = 0; i < 2; i++) {
+        struct two t;
+        struct notified end = {0};
+        char address[256];
+        size_t len = sizeof address;
+        weft_ep_params_t params = {.on_error = describe_error, .arg = &end};
+        two_workers(&t, transports[i], &(weft_setting_t){"close.timeout", "1"}, 1);
+        two_dial(&t);
+        UNTIL(&t, t.ready && t.back);
+        CHECK_EQ(weft_worker_address(t.b, address, &len), 0);
+        CHECK_EQ(weft_worker_close(t.b, &(weft_op_t){.done = two_gone, .arg = &t.b}),
+                 WEFT_IN_PROGRESS);
+        double limit = test_now() + test_timeout(60);
+        while (t.b && test_now() < limit) test_idle(weft_worker_progress(t.b, 0) > 0);
+        CHECK(!t.b);
+        CHECK_EQ(weft_connect_address(t.a, address, len, &params, &t.ep), 0);
+        UNTIL(&t, end.calls == 1);
+        CHECK_EQ(end.status, outcome[i]);
+        CHECK(strstr(end.text, why[i]));
+        two_down(&t);
+    }
+}
