@@ -335,6 +335,18 @@ struct knomial {
     uint32_t parent, unit; /* its subtree is [place, place + unit), cut at the size */
 };
 struct knomial weft__knomial(const struct coll_shape *shape, uint32_t place);
+/* Of a vector of `count` elements. */
+static inline uint64_t weft__shape_bytes(const struct coll_shape *shape) {
+    return shape->count * shape->width;
+}
+
+/* Of a pipeline over that: whole elements, and no more than there are. */
+static inline uint64_t weft__segment_bytes(const struct coll_shape *shape) {
+    uint64_t bytes = weft__shape_bytes(shape);
+    uint64_t segment = shape->segment - shape->segment % shape->width;
+    return bytes < segment ? bytes : segment;
+}
+
 static inline uint32_t weft__radix(const struct coll_shape *shape) {
     return shape->radix < 2 ? 2 : shape->radix;
 }

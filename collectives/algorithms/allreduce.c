@@ -3,10 +3,6 @@
 #include <collectives/schedule.h>
 #include <reactor/reactor.h>
 
-static uint64_t bytes_of(const struct coll_shape *shape) {
-    return shape->count * shape->width;
-}
-
 /* What is reduced, in the order of the ranks. */
 struct operands {
     struct coll_ref left, right;
@@ -27,7 +23,7 @@ static struct operands in_order(struct coll_ref mine, struct coll_ref theirs, bo
 void weft__build_ALLREDUCE_doubling(struct schedule *s) {
     const struct coll_shape *shape = &s->shape;
     uint32_t size = shape->size, rank = shape->rank, power = 1, ready = 0, tag = 1;
-    uint64_t bytes = bytes_of(shape);
+    uint64_t bytes = weft__shape_bytes(shape);
     while (2 * power <= size) power *= 2;
     uint32_t pairs = size - power, last_tag = 40;
     struct coll_ref mine = AT(SRC, 0);
@@ -107,7 +103,7 @@ void weft__build_ALLREDUCE_ring(struct schedule *s) {
 /* Everybody gets every contribution and folds them in the order of ranks. For short vectors. */
 void weft__build_ALLREDUCE_fold(struct schedule *s) {
     const struct coll_shape *shape = &s->shape;
-    uint64_t bytes = bytes_of(shape);
+    uint64_t bytes = weft__shape_bytes(shape);
     uint32_t own = weft__add_copy(s, AT(SCRATCH, shape->rank * bytes), AT(SRC, 0), bytes, AFTER(0));
     weft__add_gather(s, COLL_SCRATCH, bytes, own);
     weft__add_gate(s); /* in place, DST is the SRC that was copied from */
@@ -129,7 +125,7 @@ void weft__build_ALLREDUCE_pipeline(struct schedule *s) {
     const struct coll_shape *shape = &s->shape;
     uint32_t rank = shape->rank, last = shape->size - 1, tag = 0, up_sent = 0, down_sent = 0,
              reduced[WINDOW] = {0};
-    uint64_t bytes = bytes_of(shape), segment = shape->segment - shape->segment % shape->width;
+    uint64_t bytes = weft__shape_bytes(shape), segment = weft__segment_bytes(shape);
     for (uint64_t at = 0; at < bytes; at += segment, tag += 2) {
         uint64_t len = bytes - at < segment ? bytes - at : segment;
         uint32_t slot = tag / 2 % WINDOW, ready = 0, sent = 0;
@@ -209,7 +205,7 @@ static uint32_t halve_and_double(struct schedule *s, uint32_t index, uint32_t pa
 void weft__build_ALLREDUCE_rabenseifner(struct schedule *s) {
     const struct coll_shape *shape = &s->shape;
     uint32_t size = shape->size, rank = shape->rank, power = 1, ready = 0;
-    uint64_t bytes = bytes_of(shape);
+    uint64_t bytes = weft__shape_bytes(shape);
     while (2 * power <= size) power *= 2;
     uint32_t pairs = size - power, last_tag = 200;
     struct coll_ref mine = AT(SRC, 0);

@@ -2,10 +2,6 @@
 #include <collectives/schedule.h>
 #include <reactor/reactor.h>
 
-static uint64_t bytes_of(const struct coll_shape *shape) {
-    return shape->count * shape->width;
-}
-
 /* A binomial tree over ranks counted from the root: the farthest child first, since its subtree
  * is the largest. */
 void weft__build_BCAST_binomial(struct schedule *s) {
@@ -15,12 +11,12 @@ void weft__build_BCAST_binomial(struct schedule *s) {
     while (bit < size && !(place & bit)) bit *= 2;
     if (place != 0) {
         uint32_t parent = (place - bit + shape->root) % size;
-        got = weft__add_recv(s, parent, 0, AT(DST, 0), bytes_of(shape), AFTER(0));
+        got = weft__add_recv(s, parent, 0, AT(DST, 0), weft__shape_bytes(shape), AFTER(0));
     }
     for (bit /= 2; bit > 0; bit /= 2) {
         if (place + bit >= size) continue;
         uint32_t child = (place + bit + shape->root) % size;
-        weft__add_send(s, child, 0, AT(DST, 0), bytes_of(shape), AFTER(got));
+        weft__add_send(s, child, 0, AT(DST, 0), weft__shape_bytes(shape), AFTER(got));
     }
 }
 
@@ -31,7 +27,7 @@ void weft__build_BCAST_chain(struct schedule *s) {
     uint32_t size = shape->size, place = (shape->rank + size - shape->root) % size;
     uint32_t before = (shape->rank + size - 1) % size, next = (shape->rank + 1) % size, sent = 0,
              tag = 0;
-    uint64_t bytes = bytes_of(shape);
+    uint64_t bytes = weft__shape_bytes(shape);
     for (uint64_t at = 0; at < bytes; at += shape->segment, tag++) {
         uint64_t len = bytes - at < shape->segment ? bytes - at : shape->segment;
         uint32_t got = place > 0 ? weft__add_recv(s, before, tag, AT(DST, at), len, AFTER(0)) : 0;
@@ -45,7 +41,7 @@ void weft__build_BCAST_chain(struct schedule *s) {
 void weft__build_BCAST_knomial(struct schedule *s) {
     const struct coll_shape *shape = &s->shape;
     uint32_t size = shape->size, place = (shape->rank + size - shape->root) % size, got = 0;
-    uint64_t bytes = bytes_of(shape), radix = weft__radix(shape), level = 1;
+    uint64_t bytes = weft__shape_bytes(shape), radix = weft__radix(shape), level = 1;
     struct knomial tree = weft__knomial(shape, place);
     if (place != 0)
         got = weft__add_recv(s, (uint32_t)(((uint64_t)tree.parent + shape->root) % size), 0,
@@ -61,9 +57,10 @@ void weft__build_BCAST_knomial(struct schedule *s) {
 void weft__build_BCAST_linear(struct schedule *s) {
     const struct coll_shape *shape = &s->shape;
     if (shape->rank != shape->root)
-        weft__add_recv(s, shape->root, 0, AT(DST, 0), bytes_of(shape), AFTER(0));
+        weft__add_recv(s, shape->root, 0, AT(DST, 0), weft__shape_bytes(shape), AFTER(0));
     for (uint32_t r = 0; r < shape->size && shape->rank == shape->root; r++)
-        if (r != shape->root) weft__add_send(s, r, 0, AT(DST, 0), bytes_of(shape), AFTER(0));
+        if (r != shape->root)
+            weft__add_send(s, r, 0, AT(DST, 0), weft__shape_bytes(shape), AFTER(0));
 }
 
 /* ---- scatter and allgather ------------------------------------------------------------------- */
@@ -138,7 +135,7 @@ static void build_tree_segments(struct schedule *s) {
     const struct coll_shape *shape = &s->shape;
     uint32_t place = shape->rank, n = shape->size - 1, child[2], n_children = 0, tag = 0;
     uint32_t sent[2] = {0, 0};
-    uint64_t bytes = bytes_of(shape), segment = shape->segment - shape->segment % shape->width;
+    uint64_t bytes = weft__shape_bytes(shape), segment = weft__segment_bytes(shape);
     for (uint32_t p = 1; p <= n && n_children < 2; p++)
         if (p != place && parent_of(n, p) == place) child[n_children++] = p;
     for (uint64_t at = 0; at < bytes; at += segment, tag++) {

@@ -1,10 +1,6 @@
 /* Reductions to one member. */
 #include <collectives/schedule.h>
 
-static uint64_t bytes_of(const struct coll_shape *shape) {
-    return shape->count * shape->width;
-}
-
 /* Where in scratch memory the `n`-th part is received: the first room becomes the sum of those that
  * have no DST for it, and the others take `window` rooms in turn. */
 static uint32_t room_for(uint32_t n, uint32_t window) {
@@ -19,7 +15,7 @@ void weft__build_REDUCE_knomial(struct schedule *s) {
     const struct coll_shape *shape = &s->shape;
     uint32_t size = shape->size, place = (shape->rank + size - shape->root) % size;
     uint32_t radix = weft__radix(shape), ready = 0, reduced[3] = {0}, n = 0;
-    uint64_t bytes = bytes_of(shape);
+    uint64_t bytes = weft__shape_bytes(shape);
     struct knomial tree = weft__knomial(shape, place);
     struct coll_ref sum = AT(SRC, 0), to = place ? AT(SCRATCH, 0) : AT(DST, 0);
     for (uint64_t level = 1; level < tree.unit; level *= radix)
@@ -43,7 +39,7 @@ void weft__build_REDUCE_knomial(struct schedule *s) {
 void weft__build_REDUCE_linear(struct schedule *s) {
     enum { WINDOW = 4 };
     const struct coll_shape *shape = &s->shape;
-    uint64_t bytes = bytes_of(shape);
+    uint64_t bytes = weft__shape_bytes(shape);
     uint32_t read[1 + WINDOW] = {0}, ready = 0, n = 0;
     struct coll_ref sum = AT(SRC, 0);
     if (shape->rank != shape->root) {
@@ -76,7 +72,7 @@ void weft__build_REDUCE_chain(struct schedule *s) {
     uint32_t rank = shape->rank, last = shape->size - 1, tag = 0, sent[WINDOW] = {0},
              reduced[WINDOW] = {0};
     bool ends = rank == last && shape->root == last;
-    uint64_t bytes = bytes_of(shape), segment = shape->segment - shape->segment % shape->width;
+    uint64_t bytes = weft__shape_bytes(shape), segment = weft__segment_bytes(shape);
     for (uint64_t at = 0; at < bytes; at += segment, tag++) {
         uint64_t len = bytes - at < segment ? bytes - at : segment;
         uint32_t slot = tag % WINDOW, ready = 0, gone = 0;

@@ -1,21 +1,11 @@
 /* Prefix reductions: each member gets that of all ranks up to itself, or of those before it. */
 #include <collectives/schedule.h>
 
-static uint64_t bytes_of(const struct coll_shape *shape) {
-    return shape->count * shape->width;
-}
-
-/* Whole elements, and no more than there are. */
-static uint64_t segment_of(const struct coll_shape *shape) {
-    uint64_t bytes = bytes_of(shape), segment = shape->segment - shape->segment % shape->width;
-    return bytes < segment ? bytes : segment;
-}
-
 /* From rank to rank, which keeps their order. */
 void weft__build_SCAN_linear(struct schedule *s) {
     const struct coll_shape *shape = &s->shape;
     uint32_t rank = shape->rank, ready = 0;
-    uint64_t bytes = bytes_of(shape);
+    uint64_t bytes = weft__shape_bytes(shape);
     if (rank == 0) {
         ready = weft__add_copy(s, AT(DST, 0), AT(SRC, 0), bytes, AFTER(0));
     } else {
@@ -31,7 +21,7 @@ static void pass_on(struct schedule *s) {
     enum { WINDOW = 4 };
     const struct coll_shape *shape = &s->shape;
     uint32_t rank = shape->rank, tag = 0, copied[WINDOW] = {0}, sent[WINDOW] = {0};
-    uint64_t bytes = bytes_of(shape), segment = segment_of(shape);
+    uint64_t bytes = weft__shape_bytes(shape), segment = weft__segment_bytes(shape);
     for (uint64_t at = 0; at < bytes; at += segment, tag++) {
         uint64_t len = bytes - at < segment ? bytes - at : segment;
         uint32_t slot = tag % WINDOW;
@@ -49,7 +39,7 @@ static void pass_on(struct schedule *s) {
 void weft__build_EXSCAN_linear(struct schedule *s) {
     const struct coll_shape *shape = &s->shape;
     uint32_t rank = shape->rank, tag = 0;
-    uint64_t bytes = bytes_of(shape), segment = segment_of(shape);
+    uint64_t bytes = weft__shape_bytes(shape), segment = weft__segment_bytes(shape);
     if (rank > 0 && rank + 1 < shape->size) {
         pass_on(s);
         return;
@@ -70,7 +60,7 @@ void weft__build_EXSCAN_linear(struct schedule *s) {
 static void build_doubling(struct schedule *s, bool exclusive) {
     const struct coll_shape *shape = &s->shape;
     uint32_t size = shape->size, rank = shape->rank, tag = 0, taken = 0;
-    uint64_t bytes = bytes_of(shape);
+    uint64_t bytes = weft__shape_bytes(shape);
     struct coll_ref sum = AT(SCRATCH, 0), room = AT(SCRATCH, bytes);
     uint32_t ready = weft__add_copy(s, sum, AT(SRC, 0), bytes, AFTER(0)), first = ready, sent = 0;
     bool some = false;
