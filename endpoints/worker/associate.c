@@ -8,6 +8,7 @@
 #include <endpoints/core/lease.h>
 #include <endpoints/core/worker.h>
 #include <endpoints/messages/leased.h>
+#include <endpoints/threads/thread.h>
 #include <transports/given.h>
 
 /* What a worker in associated mode was created with, and how it ends. */
@@ -76,8 +77,8 @@ weft_status_t weft__worker_stub(weft_context_t *context, const weft_worker_param
 }
 
 bool weft__worker_is_resting(const weft_worker_t *worker) {
-    return weft__reactor_is_dormant(worker->reactor) ||
-           atomic_load(&worker->stub->status) == WEFT_OK;
+    return worker->stub && (weft__reactor_is_dormant(worker->reactor) ||
+                            atomic_load(&worker->stub->status) == WEFT_OK);
 }
 
 weft_status_t weft__worker_stub_close(weft_worker_t *worker) {
@@ -86,6 +87,13 @@ weft_status_t weft__worker_stub_close(weft_worker_t *worker) {
     weft__stub_free(worker->stub);
     talloc_free(worker);
     return WEFT_OK;
+}
+
+void weft__worker_stub_destroy(weft_worker_t *worker) {
+    bool own_thread = worker->driver.has_thread && worker->driver.thread;
+    if (own_thread && weft__thread_stop(worker, false) < 0) return;
+    if (worker->stub->closing) worker->stub->closing(worker->stub);
+    (void)weft__worker_stub_close(worker);
 }
 
 /* ---- on a loop */

@@ -22,10 +22,12 @@ void weft__worker_end_receives(weft_worker_t *worker, weft_status_t status);
 /* A worker that has no resource yet. */
 weft_status_t weft__worker_stub(weft_context_t *context, const weft_worker_params_t *params,
                                 weft_worker_t **worker_p);
-/* True unless its association ends: then it closes as others. */
+/* One in associated mode, unless its association ends: then it closes as others. */
 bool weft__worker_is_resting(const weft_worker_t *worker);
 /* Frees a worker that has no resource. BUSY while it works by another worker. */
 weft_status_t weft__worker_stub_close(weft_worker_t *worker);
+/* Stops its own thread, ends its association, and frees it. */
+void weft__worker_stub_destroy(weft_worker_t *worker);
 
 /*
  * The worker works on this loop of the program (NULL: on one of its own), with what was given for

@@ -10,7 +10,6 @@
 #include "associate.h"
 #include "transfer_users.h"
 #include <base/numa.h>
-#include <base/stub.h>
 #include <endpoints/connect/connect.h>
 #include <endpoints/core/submit.h>
 #include <endpoints/core/worker.h>
@@ -437,7 +436,7 @@ static void noop(weft_status_t status, void *arg) {}
 
 weft_status_t weft_worker_close(weft_worker_t *worker, const weft_op_t *op) {
     if (!worker) return weft__fail(WEFT_ERR_INVALID_PARAM, "worker is NULL");
-    if (worker->stub && weft__worker_is_resting(worker)) return weft__worker_stub_close(worker);
+    if (weft__worker_is_resting(worker)) return weft__worker_stub_close(worker);
     weft_status_t st = weft__worker_check(worker);
     if (st == WEFT_OK) st = weft__check_close(op, false);
     if (st < 0) return st;
@@ -461,10 +460,7 @@ static void note_status(weft_status_t status, void *arg) {
 void weft_worker_destroy(weft_worker_t *worker) {
     weft_status_t done = WEFT_IN_PROGRESS;
     if (worker && worker->stub) {
-        bool own_thread = worker->driver.has_thread && worker->driver.thread;
-        if (own_thread && weft__thread_stop(worker, false) < 0) return;
-        if (worker->stub->closing) worker->stub->closing(worker->stub);
-        (void)weft__worker_stub_close(worker);
+        weft__worker_stub_destroy(worker);
         return;
     }
     if (!worker || (worker->driver.has_thread && weft__thread_stop(worker, false) < 0)) return;
