@@ -3,9 +3,6 @@
 #ifndef WEFT_BASE_AFFINITY_H
 #define WEFT_BASE_AFFINITY_H
 
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE
-#endif
 #include <sched.h>
 #include <stdbool.h>
 #include <stdint.h>

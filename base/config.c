@@ -106,17 +106,20 @@ static bool in_range(const struct setting_row *row, uint64_t number) {
     return !parse(row->type, dots + 2, &bound) || number <= bound;
 }
 
+static weft_status_t refuse_text(const struct setting_row *row, const char *text) {
+    if (row->type == TYPE_U64 && *row->unit)
+        return weft__fail(WEFT_ERR_INVALID_PARAM, "%s is \"%s\", not a number (%s)", row->name,
+                          text, row->unit);
+    return weft__fail(WEFT_ERR_INVALID_PARAM, "%s is \"%s\", not %s", row->name, text,
+                      expected(row->type));
+}
+
 static weft_status_t set_setting(weft_context_t *context, size_t index, const char *text,
                                  weft_origin_t origin) {
     struct setting_value *setting = &context->setting[index];
     const struct setting_row *row = &table[index];
     uint64_t number;
-    if (!parse(row->type, text, &number)) {
-        bool has_unit = row->type == TYPE_U64 && *row->unit;
-        return weft__fail(WEFT_ERR_INVALID_PARAM, "%s is \"%s\", not %s%s%s%s", row->name, text,
-                          expected(row->type), has_unit ? " (" : "", has_unit ? row->unit : "",
-                          has_unit ? ")" : "");
-    }
+    if (!parse(row->type, text, &number)) return refuse_text(row, text);
     if (!in_range(row, number))
         return weft__fail(WEFT_ERR_INVALID_PARAM, "%s is \"%s\", outside its range %s", row->name,
                           text, row->range);
@@ -194,13 +197,14 @@ static weft_status_t warn_unknown(weft_context_t *context, const char *name, con
     if (find_setting(name) < N_SETTINGS) return WEFT_OK;
     const char *near = nearest(name);
     char meant[MOST_NAME + 6];
-    if (near) spell(near, origin, meant, sizeof meant);
-    if (near)
+    if (near) {
+        spell(near, origin, meant, sizeof meant);
         weft__log(context, WEFT_LOG_WARN, "config", "unknown setting %s; did you mean %s?", shown,
                   meant);
-    else
+    } else {
         weft__log(context, WEFT_LOG_WARN, "config",
                   "unknown setting %s; weft-info --config lists all", shown);
+    }
     return WEFT_OK;
 }
 

@@ -70,8 +70,8 @@ static bool has_newest_in(const struct mail_tx *tx, int32_t chunk) {
 
 /*
  * A receiver that takes nothing keeps each chunk in which a message to it lies. So a lane has
- * messages in few chunks, and in one more only if more than twice as many as it has are left: the
- * free ones, and the open one if that has room or is empty.
+ * messages in SHM_CHUNKS_OF_LANE chunks at most, and in one more only if more than twice as many as
+ * it has are left: the free ones, and the open one if that has room or is empty.
  */
 static bool may_hold_more(const struct shm_lane *lane, size_t len) {
     const struct shm_staging *staging = &shm_iface(lane)->staging;
